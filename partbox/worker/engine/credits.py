@@ -1,7 +1,7 @@
-"""The façade of whoever reads the log: which partitions may be read, and how much each may bring.
+"""Answers to the poller: which partitions it may read, and how much it may read from each.
 
-The reader asks for a `Credit` before each poll. Handlers that end, and saves, make room meanwhile, so it is a lower
-bound; only the poller's thread reads, so nothing takes any of it away.
+The poller asks for a `Credit` before each poll. Handlers and saves make room meanwhile, and no other thread reads, so
+the room only grows until the poll.
 """
 
 from bisect import bisect_right
@@ -19,17 +19,17 @@ from partbox.worker.engine.read_budget import ReadBudget
 from partbox.worker.engine.scheduler import LaneScheduler
 from partbox.worker.engine.state import EngineState
 
-# Seconds for which little room is left alone: runners may soon have nothing to do, or have more than they can take.
+# Seconds for which a poll waits for more room: while runners may soon be idle, and while they are all supplied.
 SHORT_PATIENCE, LONG_PATIENCE = 0.05, 0.15
 
 
 class Credit(NamedTuple):
-    """The bounds of one poll of these partitions: new records of each, bytes of all, late records of any.
+    """The number of records that one poll may read from each partition, and the bytes that are free in memory.
 
-    `backlog` is the part of the rooms that belongs to partitions with a backlog. `is_enough`: it is half a page, or
-    less than that is left to run. `patience`: the seconds after the last poll for which less than enough is left alone.
-    `blocked_by_slow` are the partitions whose handlers stand in the way of reading on: whoever asked lets these be
-    parked that have run too long (`Credits.evict_slow`).
+    `rooms` are new records, in the order of `partitions`, and `cap` bounds the late records of each. `backlog` is the
+    room of the partitions that have a backlog. `is_enough` is True if that is half a page, or less than half a page is
+    left to run. `patience` is in seconds. `blocked_by_slow` are partitions whose slow handlers prevent reading; pass
+    them to `Credits.evict_slow`.
     """
 
     partitions: list[Partition]
@@ -42,16 +42,16 @@ class Credit(NamedTuple):
     blocked_by_slow: set[Partition]
 
     def is_worth(self, waited: float) -> bool:
-        """True if a poll is worth its cost for the backlog alone: it may bring half a page, or less is left to run.
+        """Return True if a poll is worth its cost for the backlog alone, `waited` seconds after the last one.
 
-        Saves make room piece by piece, and each poll looks into all partitions: polled for at once, most would bring
-        next to nothing. If the last poll was long ago, `waited` seconds, a single record is worth it.
+        Saves free room bit by bit, and each poll examines all partitions. Polls at every save would return almost
+        nothing, so a poll waits for enough room, or until the patience is over. Then room for a single record suffices.
         """
         return self.backlog > 0 and (self.is_enough or waited > self.patience)
 
 
 class MemoryLoad(NamedTuple):
-    """The records that were read and are not saved, how many there may be, lanes with something to do, partitions."""
+    """Counts of unsaved records, of lanes with events, and of partitions, and the bound on the records."""
 
     records: int
     bound: int
@@ -60,7 +60,11 @@ class MemoryLoad(NamedTuple):
 
 
 class Credits:
-    """Asked by the poller's thread only. `transactional`: some handlers are, so late records wait in no lane."""
+    """The poller's view of the engine: the groups to poll, and the room in memory.
+
+    Only the poller's thread uses it. `transactional` means that some handlers are transactional, so late records wait
+    in no lane.
+    """
 
     def __init__(
         self, state: EngineState, scheduler: LaneScheduler, budget: ReadBudget, *, transactional: bool
@@ -73,12 +77,17 @@ class Credits:
 
     @property
     def is_starved(self) -> bool:
-        """True if the bytes were used up when they were last counted."""
+        """True if no bytes were free when they were last counted."""
         return self._budget.is_starved
 
-    @under_lock  # partitions come and go with ownership; a phase changes with a save
+    # Ownership adds and drops partitions, and saves change their phases.
+    @under_lock
     def groups(self, shared: Page | None) -> PollGroups:
-        """The partitions that may be read now; those that are behind leave the page that the others share."""
+        """Return the partitions that may be polled now, grouped by how they are polled.
+
+        `shared` is the page that partitions in lockstep share. If some partitions are caught up, the others keep that
+        page, because a quick poll moves the shared page on.
+        """
         owned = self._state.partitions.values()
         cut = any(each.cursor.cut is not None for each in owned)
         if cut:
@@ -89,15 +98,16 @@ class Credits:
         return groups
 
     def note_backlog(self, groups: PollGroups) -> None:
-        """Remember whether there is more to read than there is room for: then a save wakes the poller."""
+        """Record whether the poller has to read on after the next save."""
         self._state.backlog = bool(groups.behind) or groups.cut or self._budget.is_starved
 
-    @under_lock  # runners and saves free room while it is counted
+    # Runners and saves free room while it is counted.
+    @under_lock
     def ask(self, partitions: list[Partition]) -> Credit:
-        """The credit of a poll of these partitions, one or more.
+        """Return the credit for a full poll of one or more partitions.
 
-        Of those whose window is full the running ones are named, which stand in the way of reading on; or of all that
-        the process owns, where the bytes are used up.
+        `blocked_by_slow` has the partitions with running lanes whose windows are full, or all owned partitions with
+        running lanes if no bytes are free.
         """
         budget = self._budget
         left = budget.left(self._state.partitions.values())
@@ -111,89 +121,110 @@ class Credits:
             partitions, rooms, left, budget.cap(len(partitions), left), backlog, is_enough, patience, blocked_by_slow
         )
 
-    @under_lock  # as in `ask`
+    # Runners and saves free room while it is counted.
+    @under_lock
     def recount_bytes(self) -> set[Partition]:
-        """Count anew the bytes that were used up; if they still are, the partitions that hold some and run."""
+        """Count the bytes in memory again; if none are free, return the partitions that may hold them for long."""
         self._budget.left(self._state.partitions.values())
         return self._blocked_by_slow(())
 
-    @under_lock  # a lane ends, or its event is parked, never both
+    # A lane ends or its event is parked, but never both.
+    @under_lock
     def evict_slow(self, blocked_by_slow: Collection[Partition], now: float) -> None:
-        """Park what has run too long in these partitions, though it goes on here, and its key behind it."""
+        """Park events that have run or waited too long in these partitions, and their keys behind them.
+
+        The handlers go on. `now` is in monotonic seconds.
+        """
         self._scheduler.evict_slow(blocked_by_slow, now)
 
-    @under_lock  # as in `ask`
+    # Runners and saves free room while it is counted.
+    @under_lock
     def widest(self, partitions: Sequence[Partition]) -> list[int]:
-        """The room of each of these if it may have more of a page than its share: all that its window leaves."""
+        """Return the room of each partition without regard to its share: as much as its window leaves."""
         return [self._budget.widest(each) for each in partitions]
 
-    @under_lock  # handlers that end let go bytes
+    # Handlers that end free bytes.
+    @under_lock
     def greedy(self, credit: Credit) -> set[int]:
-        """The numbers of the partitions that hold more bytes than were left: they get no large payload now.
+        """Return the numbers of the partitions that hold more payload bytes than the credit has left.
 
-        So none holds more than half of what the others leave.
+        Such partitions get no large payload now, so none holds more than half of the bytes that the others leave.
         """
         return {each.number for each in credit.partitions if self._budget.greedy(each, credit.bytes)}
 
     def reserve_page(self, caught_up: Mapping[int, Partition], rows: Sequence[Row]) -> bool:
-        """True if there is room for all rows of a quick page: they are counted then. Late ones need none.
+        """Reserve room for the rows of a quick page; return False if they do not all fit.
 
-        Else the page is discarded, nothing moves, and all is polled in full (⛨ DESIGN 4, EVIDENCE H2).
+        Late rows need no room. A page that does not fit is discarded as a whole, and all partitions are polled in full
+        (⛨ DESIGN 4, EVIDENCE H2).
         """
         self._budget.learn_size(rows)
         ids: defaultdict[int, list[int]] = defaultdict(list)
         for row in rows:
             ids[row[PARTITION]].append(row[ID])
-        with self._lock:  # as in `ask`
+        # Runners and saves free room while it is counted.
+        with self._lock:
             fits = all(self._has_room(caught_up[number], its) for number, its in ids.items())
             return fits and self._budget.reserve(len(rows), self._state.partitions.values())
 
-    @under_lock  # guards the bytes that partitions hold
+    # The lock guards the bytes that partitions hold.
+    @under_lock
     def bytes_for_quick_page(self, records: int) -> int:
-        """The bytes for the large payloads of a quick page of so many records: at least 1 while any are left."""
+        """Return the bytes that large payloads of a quick page with `records` rows may take.
+
+        At least 1 while any bytes are free.
+        """
         return self._budget.bytes_for_payloads(records, self._budget.left(self._state.partitions.values()))
 
     def bytes_for_payloads(self, records: int, left: int) -> int:
-        """The bytes, of `left`, for the large payloads of a page of so many records: at least 1 while any are left."""
+        """Return how many of `left` bytes the large payloads of a page may take: at least 1 if any are left."""
         return self._budget.bytes_for_payloads(records, left)
 
     def came(self, rows: Sequence[Row]) -> None:
-        """A full poll came in time, with these rows: where credits were cut they grow, and sizes are learned."""
+        """Record that a full poll came in time, which raises reduced credits, and learn the size of its records."""
         self._budget.came()
         self._budget.learn_size(rows)
 
     def note_timeout(self, credit: Credit) -> None:
-        """A poll with this credit took too long: the next gets half of it, down to one record."""
+        """Halve the credit of the next poll, down to one record, because this one took too long."""
         self._budget.note_timeout(credit.rooms)
 
-    @under_lock  # all sums are of one moment
+    # All sums belong to one moment.
+    @under_lock
     def load(self) -> MemoryLoad:
-        """Measure what is in memory, and how much may be."""
+        """Return the current memory load. Lost partitions do not count."""
         owned = [each for each in self._state.partitions.values() if not each.lost]
         records = sum(each.progress.unsaved() for each in owned)
         return MemoryLoad(records, self._budget.bound(owned), sum(each.count_lanes() for each in owned), len(owned))
 
-    @under_lock  # guards the partitions and their parked rows
+    # The lock guards the partitions and their parked rows.
+    @under_lock
     def count_open_rows(self) -> dict[int, int]:
-        """The parked rows that count against the brake, by partition."""
-        owned = self._state.partitions.items()  # in each tick, where the property `lost` of so many would show
+        """Return the number of parked rows that count against the brake, by partition."""
+        # This runs in every tick, where calls of the property `lost` would take noticeable time.
+        owned = self._state.partitions.items()
         return {number: each.parked.open for number, each in owned if each.phase is not Phase.LOST}
 
     def _has_room(self, partition: Partition, ids: list[int]) -> bool:
+        """Return True if the ids above the partition's cursor fit into its room; lower ids are late records."""
         return len(ids) - bisect_right(ids, partition.cursor.last_id) <= self._budget.room_of(partition)
 
     def _blocked_by_slow(self, full: Iterable[Partition]) -> set[Partition]:
-        """Partitions that run, or have something that waits for a turn, among those with a full window; among all,
-        where the bytes are used up."""
+        """Return the partitions that hold back reading and have running lanes.
+
+        The candidates are the partitions with full windows, or all owned partitions if no bytes are free. While a
+        handler has a limit, partitions without running lanes count too.
+        """
         in_the_way = self._state.partitions.values() if self._budget.is_starved else full
         return {each for each in in_the_way if each.running or self._scheduler.limited is not None}
 
     def _may_poll(self, partition: Partition) -> bool:
-        """True if it may be polled: its parked rows are known, and it is neither lost nor draining.
+        """Return True if the partition may be polled now.
 
-        A cut page is read on while its partition drains, for a release saves no cursor inside one (DESIGN 5). Late
-        records are parked then, and with transactional handlers too, whose effects wait for the whole page: the bytes
-        that they hold would never be let go. Else there must be bytes for the next piece.
+        A cut page is read to its end even while the partition drains, because a release saves no cursor inside a cut
+        page (DESIGN 5). The late records are parked then. With transactional handlers late records are parked too: the
+        effects of the handlers wait for the whole page, so the bytes would never be freed. Otherwise there must be
+        bytes for the next piece.
         """
         phase = partition.phase
         if phase is Phase.LOST or not partition.may_begin():

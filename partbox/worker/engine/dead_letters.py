@@ -1,9 +1,8 @@
-"""The dead events that are owed to the dead-letter hook: those in memory, the one that is told, and the pause after a
-failure.
+"""The queue of dead events that are delivered to the dead-letter hook.
 
-They stand beside the lanes: a hook that does not return holds no runner. While all goes well a few of them are fetched
-ahead. After a failure all are put back, where their rows wait in the database, and one at a time is fetched after a
-pause that doubles with each failure; the first success ends that.
+The hook is called apart from the lanes, so a call that does not return occupies no runner. While calls succeed, some
+events are loaded ahead. After a failure all are put back to wait in the database, and single events are loaded after a
+pause that doubles with each failure. The first success ends the pause.
 """
 
 from collections import deque
@@ -14,17 +13,25 @@ from partbox.worker.engine.lock import under_lock
 from partbox.worker.engine.partition import Partition
 from partbox.worker.engine.state import EngineState
 
-MAX_PREFETCHED = 100  # letters in memory
-RETRY = 10.0  # seconds until the hook is told again of an event for which it failed, at least
-FIRST_PAUSE = 1.0  # seconds from the first failure to the next call, for another event
-LONGEST_PAUSE = 60.0  # of a target that is away
-LONGEST_OF_ERRORS = 10.0  # of a hook that raises: the reason may be this one event
-MAX_HOLD = 3.0  # seconds for which a call may hold up the release of its partition
+MAX_PREFETCHED = 100
+# Least seconds until an event for which the hook failed is delivered again.
+RETRY = 10.0
+# Seconds from the first failure to the call for the next event.
+FIRST_PAUSE = 1.0
+# Longest pause in seconds while the hook's target is away.
+LONGEST_PAUSE = 60.0
+# Longest pause in seconds while the hook raises: a single event may be the reason.
+LONGEST_OF_ERRORS = 10.0
+# Seconds for which a call may delay the release of its partition.
+MAX_HOLD = 3.0
 
 
 class DeadLetter:
-    """A dead event for the hook, and the text of its error. `incarnation`: that of its partition when it was fetched;
-    `holds_release`: its call runs, and its partition is not released."""
+    """A dead event for the dead-letter hook, with the text of its error.
+
+    `incarnation` is that of the partition when the event was loaded. While `holds_release` is True, the hook runs and
+    the partition is not released.
+    """
 
     __slots__ = ("error", "event", "holds_release", "incarnation", "partition")
 
@@ -37,14 +44,14 @@ class DeadLetter:
 
 
 class HookDelays(NamedTuple):
-    """Seconds until the hook is told again of the event for which it failed, and until it is told of any."""
+    """The seconds until a failed event is due again, and until the hook is called with the next event."""
 
     event: float
     next: float
 
 
 class DeadLetterQueue:
-    """The verbs of whoever calls the hook; `has_hook`: there is one. Without it nothing is owed any more."""
+    """The dead events in memory, the current hook call, and the pause after a failed one."""
 
     def __init__(self, state: EngineState, *, has_hook: bool) -> None:
         self._state = state
@@ -52,32 +59,35 @@ class DeadLetterQueue:
         self._has_hook = has_hook
         self._waiting: deque[DeadLetter] = deque()
         self._current: DeadLetter | None = None
-        self._began = 0.0  # monotonic seconds; of the current call
-        self._pause = 0.0  # seconds; 0: the last call went well
+        self._began = 0.0  # monotonic seconds
+        self._pause = 0.0  # seconds, 0 after a success
         self._resumes_at = 0.0
         self._hold = MAX_HOLD
 
-    @under_lock  # who ends a call may put others back
+    # The thread that ends a call may put other events back.
+    @under_lock
     def room(self, now: float) -> int:
-        """Return the number of letters that may be fetched `now` (monotonic seconds)."""
+        """Return how many more dead events may be loaded at `now` (monotonic seconds)."""
         list_in_memory = len(self._waiting) + (self._current is not None)
         if not self._pause or not self._has_hook:
             return MAX_PREFETCHED - list_in_memory
         return int(not list_in_memory and now >= self._resumes_at)
 
     def add(self, dead_letter: DeadLetter) -> None:
-        """Have the hook told, or have it done where there is none. Lock held."""
+        """Queue a dead event for the hook; if there is no hook, record it as delivered. Lock held."""
         if self._has_hook:
             self._waiting.append(dead_letter)
             self._state.wakes.dead_letter()
         else:
             self._note(dead_letter, None)
 
-    @under_lock  # a release sees the call, or it does not begin
+    # Either a release sees the call, or the call does not begin.
+    @under_lock
     def take(self, now: float) -> DeadLetter | None:
-        """Take the next letter, which is the current one until it ends; None if there is none.
+        """Return the next event for the hook, or None, and make it the current one.
 
-        One whose partition is to be released, or was read anew, stays due for whoever reads its row next.
+        Events of partitions that are stopping or were read again are discarded: their rows stay due for the next
+        reader. End the call with `note_delivered` or `failed`.
         """
         while self._waiting:
             dead_letter = self._waiting.popleft()
@@ -89,19 +99,22 @@ class DeadLetterQueue:
                 return dead_letter
         return None
 
-    @under_lock  # either the call ends, or it is given up
+    # The call either ends or is given up.
+    @under_lock
     def note_delivered(self, dead_letter: DeadLetter) -> bool:
-        """Note that the hook was told; False if the call had been given up before."""
+        """Record that the hook succeeded; return False if the call was given up before."""
         if not self._end(dead_letter, None):
             return False
         self._pause = 0.0
         return True
 
-    @under_lock  # as `note_delivered`; and nothing more is taken before the pause
+    # The call either ends or is given up, and no event is taken before the pause.
+    @under_lock
     def failed(self, dead_letter: DeadLetter, now: float, *, away: bool, pauses: bool = True) -> HookDelays | None:
-        """Have the hook told again later; None if the call had been given up before.
+        """Schedule another call for the event; return None if the call was given up before.
 
-        `away`: what the hook calls does not answer, whichever event it is. The failure `pauses` the others too."""
+        `away` means that the hook's target does not answer, for any event. `pauses` means that other events wait too.
+        """
         pause = min(2 * self._pause or FIRST_PAUSE, LONGEST_PAUSE if away else LONGEST_OF_ERRORS)
         delays = HookDelays(max(RETRY, pause), pause)
         if not self._end(dead_letter, delays.event):
@@ -111,15 +124,19 @@ class DeadLetterQueue:
             self._put_back_waiting()
         return delays
 
-    @under_lock  # a release is gathered of a partition that nothing holds
+    # A release is gathered only for a partition that no call holds.
+    @under_lock
     def abandon_slow(self, now: float) -> None:
-        """Hold up no release by a call that takes long: its event stays due, for the next owner."""
+        """Let the partition be released if the current call has taken too long.
+
+        The event stays due for the next owner.
+        """
         if self._current is not None and now >= self._began + self._hold:
             self._end_hold(self._current)
 
-    @under_lock  # as `abandon_slow`
+    @under_lock
     def hurry(self, hold: float) -> None:
-        """Hold up a release for so many seconds at most from now on."""
+        """Limit the time for which a call may delay a release to `hold` seconds from now on."""
         self._hold = min(self._hold, hold)
 
     def _put_back_waiting(self) -> None:
@@ -137,6 +154,7 @@ class DeadLetterQueue:
         return True
 
     def _note(self, dead_letter: DeadLetter, delay: float | None) -> None:
+        """Schedule the result for the next save, unless the partition was lost or read again."""
         partition = dead_letter.partition
         if not partition.lost and partition.incarnation == dead_letter.incarnation:
             partition.parked.dead_letter(dead_letter.event, delay)

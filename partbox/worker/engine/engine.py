@@ -1,4 +1,8 @@
-"""The engine of a process: its state, and the verbs by which its drivers ask, and answer."""
+"""The root object of a process's in-memory state.
+
+`Engine` creates the shared state and one object for each caller: the poller, the runners, the saver and the ownership
+loop.
+"""
 
 from partbox.codecs import Codecs
 from partbox.events.delivered import STATELESS, ClaimContext, Decoder, ProcessState
@@ -20,11 +24,11 @@ PLAIN = Codecs()
 
 
 class Engine(EngineState):
-    """Each attribute is a façade: the verbs for one driver, every one of which takes the lock by itself.
+    """The in-memory state of one worker process, with one attribute for each group of operations.
 
-    `queue` has the lanes that are ready; `shared_lanes`: handlers are of kinds for which new events may stand in line.
-    `transactional`: some of the handlers are. `dead_letters`: dead events are owed to a hook. `notes`: progress is
-    noted.
+    Every operation of these attributes takes the lock by itself. `queue` holds the lanes that are ready to run.
+    `shared_lanes` allows new events to share a lane, `transactional` means that some handlers are transactional,
+    `dead_letters` that there is a dead-letter hook, and `notes` that progress notes are written.
     """
 
     def __init__(  # noqa: PLR0913  each comes from elsewhere, and none belongs to another
@@ -44,24 +48,21 @@ class Engine(EngineState):
         super().__init__(concurrency)
         budget = ReadBudget(bounds)
         ready = ReadyQueue(1) if queue is None else queue
-        self.outcomes = outcomes = Outcomes(self)  # for runners: what became of events
-        self.scheduler = scheduler = LaneScheduler(
-            self, outcomes, concurrency, ready, shared_lanes=shared_lanes
-        )  # for runners: who runs which lane
-        self.claims = Claims(self, window=bounds.window, dead_letters=dead_letters, notes=notes)  # for ownership
-        self.credits = Credits(self, scheduler, budget, transactional=transactional)  # for whoever reads the log
+        self.outcomes = outcomes = Outcomes(self)
+        self.scheduler = scheduler = LaneScheduler(self, outcomes, concurrency, ready, shared_lanes=shared_lanes)
+        self.claims = Claims(self, window=bounds.window, dead_letters=dead_letters, notes=notes)
+        self.credits = Credits(self, scheduler, budget, transactional=transactional)
         claim = ClaimContext(0, subscription, codecs, process)
-        self.intake = Intake(self, scheduler, claim, transactional=transactional)  # what was read
-        self.limits = LimitPermits(self, scheduler)  # for whoever limits handlers
-        self.dead_letters = DeadLetterQueue(self, has_hook=dead_letters)  # for whoever tells of dead events
-        self.parked_scheduler = ParkedScheduler(
-            self, scheduler, self.dead_letters, budget, claim
-        )  # for whoever fetches parked records
-        self.saves = Saves(self)  # for the saver
-        self.transactions = Transactions(self, outcomes, scheduler)  # for the transactor
+        self.intake = Intake(self, scheduler, claim, transactional=transactional)
+        self.limits = LimitPermits(self, scheduler)
+        self.dead_letters = DeadLetterQueue(self, has_hook=dead_letters)
+        self.parked_scheduler = ParkedScheduler(self, scheduler, self.dead_letters, budget, claim)
+        self.saves = Saves(self)
+        self.transactions = Transactions(self, outcomes, scheduler)
 
     def is_quiet(self) -> bool:
-        """True if no handler runs, nothing that was read is not saved, and nothing that is parked is trouble."""
-        with self.lock:  # all counts are of one moment
+        """Return True if no handler runs, no parked row is open, and every record that was read is saved."""
+        # All counts belong to one moment.
+        with self.lock:
             owned = self.partitions.values()
             return not any(each.is_busy or each.parked.open or each.progress.unsaved() for each in owned)

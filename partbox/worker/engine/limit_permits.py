@@ -1,4 +1,7 @@
-"""The façade of limits: what is in force, who has a turn, and when the next one is."""
+"""Operations on limited handlers: the limits in force, the permits, and the events that wait for one.
+
+While no handler has a limit there is no limited queue, and the checks here return without taking the lock.
+"""
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -15,11 +18,11 @@ from partbox.worker.engine.state import EngineState
 
 
 class LimitPermits:
-    """The verbs of whoever says what is in force, of runners, and of the poller, which has the timer.
+    """The interface to the limited queue, for runners and for the poller, which keeps the timer.
 
-    `limit_key_of` returns the noted place of an event: the lock is held, so the application is not asked. An event
-    without one does not wait; its runner finds that its handler has a limit, asks, and ends the lane, which waits from
-    then on.
+    `limit_key_of` returns the limit key that was noted on an event. The function runs with the lock held, so it must
+    not call the application. An event without a noted key does not wait: its runner finds that the handler has a limit,
+    computes the key, and ends the lane, which waits from then on.
     """
 
     def __init__(self, state: EngineState, scheduler: LaneScheduler) -> None:
@@ -27,11 +30,13 @@ class LimitPermits:
         self._lock = state.lock
         self._scheduler = scheduler
         self.limit_key_of: LimitKeyOf = lambda event: getattr(event, "limit_key", None)
-        self._queue: LimitedQueue | None = None  # kept when no limit is left: some may be put away
+        # Kept when no limit is left, because evicted rows may remain.
+        self._queue: LimitedQueue | None = None
 
-    @under_lock  # lanes wait in one queue or in the other
+    # Every lane waits in one queue or in the other.
+    @under_lock
     def set_limits(self, limits: Mapping[str, Limit], now: float) -> None:
-        """Have these limits hold from now on, by handler; events of others do not wait."""
+        """Replace the limits in force, given by handler name. Events of other handlers do not wait."""
         limited = self._queue
         if not limits and self._scheduler.limited is None:
             return
@@ -46,19 +51,26 @@ class LimitPermits:
         self._wake_drivers(limited)
 
     def covers(self, lane: Lane, event_id: int | None = None) -> bool:
-        """True if the lane has its turn, of this event; read without the lock, by the lane's runner."""
+        """Return True if the lane holds a permit, which must be for event `event_id` if that is given.
+
+        The lane's runner calls this without the lock.
+        """
         permit = self._permit(lane)
         return permit is not None and event_id in (None, permit[1])
 
-    @under_lock  # the poller may add to the queue
+    # The poller may add to the lane's queue.
+    @under_lock
     def list_without_key(self, lane: Lane, most: int) -> list[DeliveredEvent]:
-        """Return those of the first `most` events of a lane that have no place yet."""
+        """Return the events without a limit key among the first `most` of the lane."""
         if lane.claim is not None:
             return []
         return [event for event in islice(lane.queue, most) if getattr(event, "limit_key", None) is None]
 
     def destination(self, lane: Lane, to: Destination) -> Destination:
-        """The destination of a list that begins with this lane: if that has a turn, for what waits at its place."""
+        """Return the destination of a list that begins with this lane.
+
+        If the lane holds a permit, only events with its limit key may join.
+        """
         permit = self._permit(lane)
         if permit is None:
             return to
@@ -66,22 +78,24 @@ class LimitPermits:
         return to._replace(limit_key=limit_key, fits=lambda event: limit_key_of(event) == limit_key)
 
     def next_at(self, now: float) -> float | None:
-        """The time at which the poller is to `give_permits` the next turns (monotonic seconds); None: no time brings
-        one.
+        """Return the monotonic time at which the poller must call `give_permits`, or None.
 
-        A runner that finds a turn sooner than that wakes the poller."""
+        A runner that finds an earlier permit wakes the poller.
+        """
         if self._scheduler.limited is None:
             return None
-        with self._lock:  # no runner finds one between the look and the answer
+        # No runner may find a permit between the look and the answer.
+        with self._lock:
             if (limited := self._scheduler.limited) is None:
                 return None
             limited.poll(now)
             return limited.next_at(full=self._scheduler.is_full)
 
     def give_permits(self, now: float) -> None:
-        """Call runners for those whose turn it is, put away what is in the way, and call back what is to start soon."""
+        """Wake runners for new permits, evict waiting lanes, and load evicted rows whose turn is near."""
         if self._scheduler.limited is not None or (self._queue is not None and self._queue.has_evicted):
-            with self._lock:  # who is called finds a lane
+            # A runner that is woken must find a lane.
+            with self._lock:
                 self._scheduler.evict_slow((), now)
                 self._fetch_evicted()
                 if (limited := self._scheduler.limited) is not None:
@@ -90,16 +104,18 @@ class LimitPermits:
                     self._scheduler.call_runners(len(limited.turns))
 
     def is_due(self, now: float) -> bool:
-        """True if there may be turns to `give_permits`."""
+        """Return True if `give_permits` may find new permits."""
         if self._scheduler.limited is None:
             return False
-        with self._lock:  # as in `give_permits`
+        # A runner that is woken must find a lane.
+        with self._lock:
             at = None if self._scheduler.limited is None else self._scheduler.limited.turns.next_at()
             return at is not None and at <= now
 
-    @under_lock  # all is of one moment
+    # All counts belong to one moment.
+    @under_lock
     def waits(self) -> Sequence[LimitWait]:
-        """Each place with the events that wait there for their turn."""
+        """Return the number of events that wait for each limit key, and since when."""
         return () if self._scheduler.limited is None else self._scheduler.limited.waits()
 
     def _permit(self, lane: Lane) -> tuple[LimitKey, int] | None:
@@ -107,7 +123,7 @@ class LimitPermits:
         return None if limited is None else limited.covers(lane)
 
     def _note_ownership(self, now: float | None) -> None:
-        """Partitions have come or begun to go. Lock held."""
+        """Update the queue after partitions were claimed, lost or began to drain. Lock held."""
         limited, share = self._queue, self._share()
         if limited is not None:
             limited.forget_lost()
@@ -116,7 +132,7 @@ class LimitPermits:
             self._wake_drivers(limited)
 
     def _fetch_evicted(self) -> None:
-        """Have the poller fetch the rows that were put away and have their turns soon. Lock held."""
+        """Wake the poller to load evicted rows whose turn is near. Lock held."""
         called = False
         for partition, _, key, row, _ in () if self._queue is None else self._queue.take_returning():
             called = True
@@ -130,12 +146,14 @@ class LimitPermits:
             self._state.wakes.poll()
 
     def _wake_drivers(self, limited: LimitedQueue) -> None:
-        """Turns come at other times than before: for runners, or for the poller, which has the timer. Lock held."""
+        """Wake runners for lanes that may start, and the poller if its timer is late. Lock held."""
         self._scheduler.call_runners(len(limited))
         if limited.advance_timer():
             self._state.wakes.poll()
 
     def _share(self) -> float:
-        """The share of all partitions in which handlers may start: one that drains counts no more, for another process
-        may have it before this one hears of that."""
+        """Return the share of all 256 partitions in which handlers may start, from 0 to 1.
+
+        A draining partition does not count, because its next owner may start handlers before this process knows.
+        """
         return sum(not each.is_stopping for each in self._state.partitions.values()) / 256

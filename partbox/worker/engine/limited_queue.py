@@ -1,13 +1,13 @@
-"""The lanes of one process that have something to do, where handlers have limits.
+"""The run queue while some handlers have a limit.
 
-It stands before the queue of a process without limits, which keeps what no limit concerns. A lane whose next event is
-of a limited handler waits here for its turn (`protocol.turns`), and runs that one event in it: then it comes again,
-with whatever is next in it. So nothing that waits holds what is not of its key.
+A lane whose next event belongs to a limited handler waits here for a permit (`protocol.turns`). The permit covers that
+one event, and then the lane is queued again by its next event. So a permit is never held by another limit key. All
+other lanes stay in the unlimited queue.
 
-What would wait for long leaves memory where that is needed (DESIGN 7a, waiting rows): it is put away into a row, once,
-and comes back when the line at its place has got short. So a backlog costs one row an event, however long it waits, and
-in memory are only the lanes that start within the next seconds. Of what was put away by another process it is not known
-where it waits: it comes back at once, and is put away again without a statement.
+A lane that would wait for long is evicted where memory is needed (DESIGN 7a, waiting rows): its events are parked,
+once, and loaded again shortly before their turn. So a backlog costs one row per event, however long it waits, and only
+the lanes that start within seconds are in memory. For rows that another process evicted the limit key is unknown: they
+are loaded at once, and evicted again without a statement.
 """
 
 from collections import defaultdict, deque
@@ -24,53 +24,65 @@ from partbox.worker.engine.partition import Lane, Partition, SharedLane
 from partbox.worker.engine.ready_queue import SEARCHED, RunQueue
 
 LimitKeyOf = Callable[[DeliveredEvent], LimitKey | None]
-"""The place at which an event waits for its turn; None if its handler has no limit."""
+"""Returns the limit key of an event, or None if its handler has no limit."""
 
-KEEP_SECONDS = 2.0  # seconds; what has a turn by then stays in memory, or comes back
-KEEP_SECONDS_FULL = 0.2  # the same of what fills a window
-MIN_LANES = 16  # lanes of a place that stay in any case, while nobody needs the memory
-POLL_INTERVAL = 0.005  # seconds between two looks for turns at least
-INTERVAL_FULL, INTERVAL_ELSE = 0.1, 1.0  # seconds between two looks at all that waits, where windows are full and else
+# Seconds: a lane that has its turn by then stays in memory, and an evicted row is loaded.
+KEEP_SECONDS = 2.0
+# The same limit, in seconds, for new events in a full window.
+KEEP_SECONDS_FULL = 0.2
+# Lanes of one limit key that always stay while the memory is not needed.
+MIN_LANES = 16
+# Least seconds between two looks at permits.
+POLL_INTERVAL = 0.005
+# Least seconds between two searches for lanes to evict: while windows are full, and otherwise.
+INTERVAL_FULL, INTERVAL_ELSE = 0.1, 1.0
 
 
 class WaitingLane(NamedTuple):
-    """A lane that waits for the turn of the event at its head, and since when (monotonic seconds)."""
+    """A lane that waits for a permit for the event at its head.
+
+    `head` is the id of that event, and `since` is in monotonic seconds.
+    """
 
     lane: Lane
-    head: int  # the event's id
+    head: int
     since: float
 
     def is_stale(self) -> bool:
-        """True if that event does not wait here any more, or is not going to be started."""
+        """Return True if the event no longer waits in the lane, or will not be started."""
         queue = self.lane.queue
         return self.lane.partition.is_stopping or not queue or queue[0].id != self.head
 
 
 class EvictedRow(NamedTuple):
-    """A row that was put away: its event waits at a place, and is not in memory."""
+    """The parked row of an evicted event, which waits for a limit key outside memory.
+
+    `since` is the time of the eviction in monotonic seconds.
+    """
 
     partition: Partition
     incarnation: int
     key: Key
     row: ParkedRow
-    since: float  # monotonic seconds
+    since: float
 
     def is_obsolete(self) -> bool:
-        """True if the row is not this process's any more, or waits for its turn no longer, or again."""
+        """Return True if this process lost the row, or the row no longer waits or is loaded already."""
         partition, row = self.partition, self.row
         if partition.is_stopping or partition.incarnation != self.incarnation:
             return True
         return row.state is not RowState.DEFERRED or not row.waits or row.stage is RowStage.LOADED
 
     def is_returning(self) -> bool:
-        """True if the row, which was called back, is not in memory yet."""
+        """Return True if the row was scheduled to be loaded, and is not loaded yet."""
         return not self.is_obsolete() and (self.row.blocks or self.row.id in self.partition.parked.early)
 
 
 class EvictableLanes(NamedTuple):
-    """The lanes that are in the way.
+    """Lanes that must leave memory.
 
-    The `evicted` ones have left a place, for so many seconds. Of the `oversized` ones only the head is to stay.
+    `evicted` holds each lane that was taken out of the line, with its limit key and the seconds until its turn.
+    `oversized` holds lanes that keep only the event at their head.
     """
 
     evicted: Sequence[tuple[Lane, LimitKey, float]] = ()
@@ -78,7 +90,10 @@ class EvictableLanes(NamedTuple):
 
 
 class LimitWait(NamedTuple):
-    """The line at a place: the number of events, and since when the first waits (monotonic seconds)."""
+    """The number of events that wait for one limit key.
+
+    `since` is when the first of them began to wait, in monotonic seconds.
+    """
 
     limit_key: LimitKey
     events: int
@@ -86,7 +101,11 @@ class LimitWait(NamedTuple):
 
 
 class LimitedQueue:
-    """Lock held, but for `covers`. `poll` says what time it is, before it is asked for lanes."""
+    """A run queue that starts the lanes of limited handlers only when they have a permit.
+
+    `turns` holds the lanes that wait for a permit, and `unlimited` all others. All times are monotonic seconds. Every
+    method but `covers` needs the engine's lock. `poll` must set the clock before `take` is called.
+    """
 
     def __init__(self, queue: RunQueue, limit_key_of: LimitKeyOf) -> None:
         self.unlimited = queue
@@ -94,42 +113,53 @@ class LimitedQueue:
         self.limit_key_of = limit_key_of
         self._now = 0.0
         self._unlimited_first = True
-        self._permits: dict[Lane, tuple[LimitKey, int]] = {}  # its turn, and the event's id
-        self._promised: dict[LimitKey, float] = {}  # up to when the turns of those are that were put away
-        self._evicted: defaultdict[LimitKey, deque[EvictedRow]] = defaultdict(
-            deque
-        )  # those, in the order in which they come back
-        self._returning: dict[LimitKey, list[EvictedRow]] = {}  # those that were called back lately
-        self._short_queues: set[LimitKey] = set()  # places whose line may be short, though some are away
+        # The limit key of each permit that is held, and the id of its event.
+        self._permits: dict[Lane, tuple[LimitKey, int]] = {}
+        # The time up to which the turns of evicted lanes are assigned.
+        self._promised: dict[LimitKey, float] = {}
+        # In the order in which the rows are loaded again.
+        self._evicted: defaultdict[LimitKey, deque[EvictedRow]] = defaultdict(deque)
+        # Rows that were scheduled to be loaded, and may not be loaded yet.
+        self._returning: dict[LimitKey, list[EvictedRow]] = {}
+        # Limit keys with evicted rows, whose lines may be short.
+        self._short_queues: set[LimitKey] = set()
         self._evicted_at = 0.0
-        self._timer_at = inf  # when the poller looks for turns (monotonic seconds)
+        # The time at which the poller looks at permits next.
+        self._timer_at = inf
 
     def __len__(self) -> int:
         return len(self.unlimited) + len(self.turns)
 
     def add(self, lanes: Sequence[Lane], *, due: bool) -> None:
+        """Queue lanes that are ready to run, each by the limit key of the event at its head.
+
+        Parked events go before new events of the same limit key, and count as waiting from then on.
+        """
         free = []
         for lane in lanes:
             limit_key = self._limit_key(lane)
             if limit_key is None:
                 free.append(lane)
             else:
-                # What is parked is older than what was just read, and has waited.
                 parked = lane.queue[0].parked is not None
                 if parked:
                     lane.partition.parked.count_as_waiting(lane.key)
+                # A parked event is older than the events that were just read, and has waited before.
                 self.turns.add(limit_key, WaitingLane(lane, lane.queue[0].id, self._now), self._now, first=parked)
         if free:
             self.unlimited.add(free, due=due)
 
     def poll(self, now: float) -> None:
-        """Find out what may have a turn `now` (monotonic seconds)."""
+        """Advance the clock to `now`, and queue again every stale lane whose turn has come."""
         self._now = max(now, self._now)
         while (limit_key := self.turns.next(self._now)) is not None and self.turns.first(limit_key).is_stale():
             self._requeue(self.turns.take(limit_key, lambda _: True, 1))
 
     def take(self) -> list[Lane]:
-        """The next lanes: by turns some of those without a limit, and one that has its turn."""
+        """Return the next lanes to run, or an empty list: alternately unlimited lanes and one with a permit.
+
+        The permit is held until `ended` is called for its lane.
+        """
         self._unlimited_first = not self._unlimited_first
         limit_key = self.turns.next(self._now)
         if limit_key is None or (self._unlimited_first and len(self.unlimited)):
@@ -142,7 +172,11 @@ class LimitedQueue:
         return [waiting.lane]
 
     def take_joining(self, joining: Callable[[Lane], int], most: int, limit_key: LimitKey | None = None) -> list[Lane]:
-        """Take lanes of this place, or of none, as `ReadyQueue` does."""
+        """Return lanes whose first events join a list that runs already.
+
+        `joining` returns the number of events that a lane adds, and `most` is their maximum in total. With a limit key,
+        only lanes that wait for that key are searched, and they use the permit of the list.
+        """
         if limit_key is None:
             return self.unlimited.take_joining(joining, most)
         left = most
@@ -156,21 +190,21 @@ class LimitedQueue:
         return [each.lane for each in self.turns.take(limit_key, joins, SEARCHED * most)]
 
     def covers(self, lane: Lane) -> tuple[LimitKey, int] | None:
-        """The turn that the lane has, and the id of the event that has it; None if it has none. Any thread."""
+        """Return the limit key and the event id of the permit that the lane holds, or None. Any thread."""
         return self._permits.get(lane)
 
     def ended(self, lanes: Sequence[Lane]) -> None:
-        """Note that these lanes do not run any more: others may have their turn."""
+        """Return the permits of lanes that no longer run."""
         for lane in lanes if self._permits else ():
             if (permit := self._permits.pop(lane, None)) is not None:
                 self.turns.end(permit[0], self._now)
 
-    # The timer, which the poller has.
-
     def next_at(self, *, full: bool) -> float | None:
-        """The time of the next turn, soon after the last look at most; from here on the poller knows it.
+        """Return the time at which the poller must look at permits, or None, and set the timer to it.
 
-        Where a turn has come, and the process is not `full`, runners are called; each may make the next one known."""
+        That is the time of the next permit, but no sooner than `POLL_INTERVAL` from now. If permits are ready and the
+        process is not `full`, runners are woken, and each may find a later time.
+        """
         at = self.turns.next_at()
         if at is None and not (len(self.turns) and not full):
             self._timer_at = inf
@@ -179,7 +213,7 @@ class LimitedQueue:
         return self._timer_at
 
     def advance_timer(self) -> bool:
-        """True if there is a turn sooner than the poller knows of, which it is told then."""
+        """Set the timer earlier if a permit comes before it; return True if the poller must be woken."""
         at = self.turns.next_at()
         if at is None or at > self._timer_at - POLL_INTERVAL:
             return False
@@ -187,36 +221,38 @@ class LimitedQueue:
         return True
 
     def note_poller_awake(self) -> None:
-        """The poller is awake, and asks for the next turn before it rests."""
+        """Record that the poller is awake, and will ask for the next time before it sleeps."""
         self._timer_at = self._now
 
-    # What is in force.
-
     def limit(self, limits: Mapping[str, Limit], now: float) -> None:
-        """Have these limits in force."""
+        """Replace the limits in force, and queue again the lanes whose handlers have none any more."""
         self.poll(now)
         self._requeue(self.turns.limit(limits, self._now))
         self._short_queues.update(self._evicted)
         self.poll(now)
 
     def share(self, share: float, now: float | None) -> None:
-        """The process owns so much of the partitions from now on; None: since the last look, and it is less."""
+        """Set the share of the partitions that this process owns, from 0 to 1.
+
+        `now` is None if the share has shrunk since the last `poll`.
+        """
         self.poll(self._now if now is None else now)
         self.turns.change_share(share, self._now)
         self.drop_stale()
 
     def drop_stale(self) -> None:
-        """Let go what does not wait any more: of lost partitions, or parked behind others."""
+        """Remove stale lanes: their partition was lost, or their events were parked."""
         self._requeue([waiting for _, waiting in self.turns.remove(lambda each, _, __: each.is_stale(), self._now)])
         self.poll(self._now)
 
     def evictable(self, full: Collection[Partition], before: float, now: float) -> EvictableLanes:
-        """Take out the lanes that are in the way, each with the seconds until its turn may come: of partitions whose
-        windows are `full`, all that have no turn soon or are long, and those that have been there since `before`; and
-        of events that are parked already, those that take memory for long. In a full window a long lane whose head is
-        parked loses what is behind that.
+        """Remove and return the lanes that should leave memory, with the seconds until their turns.
 
-        One that is charged stays: put away it would run uncharged."""
+        In partitions whose windows are `full`, lanes leave if they have no turn soon, are long, or have waited since
+        `before`. Elsewhere only lanes with a parked event leave, if they would hold memory for long. In a full window,
+        a long lane with a parked event at its head keeps that event alone. A charged event stays, because it would run
+        uncharged after an eviction.
+        """
         oversized: list[Lane] = []
 
         def must_leave(waiting: WaitingLane, ahead: int, bounds: ProcessBounds) -> bool:
@@ -243,19 +279,22 @@ class LimitedQueue:
         )
 
     def evict(self, limit_key: LimitKey, lane: Lane, row: ParkedRow) -> None:
-        """Have a row come back when its turn is near, whose lane `evictable` has taken out."""
+        """Record that a lane removed by `evictable` was parked as `row`, to be loaded before its turn."""
         self._evicted[limit_key].append(
             EvictedRow(lane.partition, lane.partition.incarnation, lane.key, row, self._now)
         )
         self._short_queues.add(limit_key)
 
     def take_returning(self) -> Iterator[EvictedRow]:
-        """Take as many of those that were put away as may start within the next seconds; all where no limit is left."""
+        """Yield the evicted rows whose events may start within the next seconds.
+
+        If the handler has no limit any more, yield all of its rows.
+        """
         for limit_key in [*self._short_queues]:
             evicted, room = self._evicted[limit_key], inf
             returning = [each for each in self._returning.pop(limit_key, ()) if each.is_returning()]
             if self.turns.has_limit(limit_key[0]):
-                # What was just read is younger than what was put away, and makes no line.
+                # Only parked events count here: new events are younger than evicted events, and come after them.
                 _, in_line = self.turns.count(limit_key)
                 room = max(1.0, _count_starts(self.turns.bounds(limit_key[0]), KEEP_SECONDS)) - in_line
             while evicted and (evicted[0].is_obsolete() or (room > len(returning) and not evicted[0].row.unsaved)):
@@ -271,7 +310,7 @@ class LimitedQueue:
                 self._short_queues.discard(limit_key)
 
     def forget_lost(self) -> None:
-        """Forget what was put away and is not this process's any more."""
+        """Forget the evicted rows of partitions that this process lost or is draining."""
         self._returning.clear()
         for limit_key, evicted in [*self._evicted.items()]:
             kept = deque(each for each in evicted if not each.partition.is_stopping)
@@ -282,27 +321,28 @@ class LimitedQueue:
 
     @property
     def has_evicted(self) -> bool:
-        """True if rows that were put away may have to come back."""
+        """True if evicted rows may have to be loaded."""
         return bool(self._short_queues)
 
     def count_keyless(self) -> int:
-        """Count the parked events without an aggregate that are in line."""
+        """Return the number of waiting lanes with a parked event that has no aggregate id."""
         lanes = (each.lane for _, bucket in self.turns.waiting() for each in bucket.waiting)
         return sum(lane.key[0] is None and bool(lane.queue) and lane.queue[0].parked is not None for lane in lanes)
 
     def _promise_delay(self, limit_key: LimitKey, now: float) -> float:
-        """Return the seconds until the turn of a lane that is put away: after those in line, and those put away."""
+        """Return the seconds until an evicted lane has its turn, after the lanes in line and evicted before."""
         pace, _, most = self.turns.bounds(limit_key[0])
-        speed = pace or most  # a call may take long: that each takes a second is a guess
+        # Without a rate, assume that each call takes a second.
+        speed = pace or most
         in_line, _ = self.turns.count(limit_key)
         at = max(self._promised.get(limit_key, 0.0), now + max(KEEP_SECONDS, in_line / speed))
         self._promised[limit_key] = at + 1 / speed
         return at - now
 
     def waits(self) -> list[LimitWait]:
-        """Return each place with the events that wait there for their turn, in memory or put away.
+        """Return the waiting events of each limit key, in memory or evicted.
 
-        Of those that were put away with one aggregate the first counts.
+        For events of one aggregate that were evicted together, only the first counts.
         """
         waits = {
             limit_key: LimitWait(limit_key, sum(len(each.lane.queue) for each in waiting), waiting[0].since)
@@ -318,14 +358,16 @@ class LimitedQueue:
         if isinstance(lane, SharedLane) or not lane.queue or lane.partition.is_stopping:
             return None
         limit_key = self.limit_key_of(lane.queue[0])
-        return (
-            limit_key if limit_key is not None and self.turns.has_limit(limit_key[0]) else None
-        )  # it is about to have one, or had
+        # A limit that is not in force any more, or not yet, does not count.
+        return limit_key if limit_key is not None and self.turns.has_limit(limit_key[0]) else None
 
     def _requeue(self, several: Sequence[WaitingLane]) -> None:
         self.add([each.lane for each in several], due=False)
 
 
 def _count_starts(bounds: ProcessBounds, seconds: float) -> float:
-    """Return how many lanes of a place may start within so many seconds; a guess where that depends on others' ends."""
+    """Return how many lanes of a limit key may start in `seconds`.
+
+    Without a rate this depends on when calls end, so the result is a guess.
+    """
     return MIN_LANES if bounds.pace is None else seconds * bounds.pace

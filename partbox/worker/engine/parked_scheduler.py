@@ -1,12 +1,12 @@
-"""The turns of parked rows: which may run now, which suspects are charged first, and how they come into their lanes.
+"""The choice of the parked rows that run next, made for the poller, which fetches their events.
 
-Two kinds of rows come back. The *head* of a blocked key wakes when it is due, and what may follow it comes with it; the
-key's chain is in memory, so waking needs no statement. A row that *blocks nothing* is only in the database, which says
-when one is due. Either way there are two halves: rows are taken here, their records are fetched by the driver, and then
-they are queued here, or put back if that failed. Meanwhile everything else goes on, so the second half looks again.
+The *head* of a blocked key is woken when it is due, together with the rows that may follow it. The chain of the key is
+in memory, so that takes no statement. A row that *blocks nothing* is only in the database, and is found by a query.
 
-A suspect of a process's death is charged between the halves, by the fenced save (see `poison`). Which row of a key may
-run is the head rule of DESIGN 7.
+Both kinds are handled in two halves: rows are selected here, the poller fetches their events, and the events are queued
+here, or the rows are put back after an error. Other threads go on in between, so the second half checks again. A
+suspect row is charged between the halves by the fenced save (see `poison`). DESIGN 7 defines which row of a key may
+run.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ from partbox.worker.engine.state import EngineState
 
 
 class WokenKey(NamedTuple):
-    """A blocked key that may go on, and the rows of it to run; they count as loaded until queued or put back."""
+    """A blocked key whose first parked rows may run now; the rows count as loaded."""
 
     partition: Partition
     key: Key
@@ -36,7 +36,7 @@ class WokenKey(NamedTuple):
 
 
 class DueRow(NamedTuple):
-    """A stored row that blocks nothing and is due."""
+    """A row that blocks nothing and is due, as stored and as it is in memory."""
 
     partition: Partition
     stored: StoredRow
@@ -44,9 +44,11 @@ class DueRow(NamedTuple):
 
 
 class DueQuery(NamedTuple):
-    """The partitions whose due rows may be fetched, the ids of those that are in memory, and the bytes for others.
+    """The parameters of a query for due rows.
 
-    `early`: ids of some that may be fetched before they are due. `in_line`: those in memory that wait for a permit.
+    `taken` are the ids of rows that are in memory already, and `early` some ids of rows that may be fetched before they
+    are due. `bytes` are free for their events. `in_line` is the number of parked events in memory that wait for a
+    permit.
     """
 
     partitions: dict[int, Partition]
@@ -57,25 +59,25 @@ class DueQuery(NamedTuple):
 
 
 class SuspectRow(NamedTuple):
-    """A row that is about to be charged."""
+    """A suspect row that is about to be charged."""
 
     partition: Partition
     row: ParkedRow
 
 
 class Charge(NamedTuple):
-    """The fenced call that notes rows as started: it moves no cursor."""
+    """The arguments of the fenced save that charges suspect rows and moves no cursor."""
 
     cursors: list[CursorSave]
     parks: list[ParkedSave]
 
 
 BuriedEvent = tuple[DeliveredEvent, Verdict]
-"""A dead event, which is to be told of."""
+"""A dead event with its verdict, to be reported."""
 
 
 class ParkedScheduler:
-    """Asked by the poller's thread only."""
+    """The interface to the parked rows of all owned partitions. Only the poller's thread uses it."""
 
     def __init__(
         self,
@@ -90,39 +92,45 @@ class ParkedScheduler:
         self._scheduler = scheduler
         self._dead_letters = dead_letters
         self._budget = budget
-        self._claim_parts = claim[1:]  # by all partitions
+        # All partitions share these parts of the claim context.
+        self._claim_parts = claim[1:]
 
-    # Whose turn it is.
-
-    @under_lock  # what wakes next, and who waits for a turn, belong to one moment
+    # The next wake-up and the waiting suspects belong to one moment.
+    @under_lock
     def has_work(self, now: float) -> bool:
-        """True if a blocked key may wake now, or a suspect that blocks nothing waits for its turn."""
+        """Return True if a blocked key may wake now, or a suspect that blocks nothing waits."""
         at = self._state.next_wakeup()
         return bool(self._state.charges.keyless) or (at is not None and at <= now)
 
-    @under_lock  # guards the wakeups
+    # The lock guards the wake-ups.
+    @under_lock
     def next_at(self) -> float | None:
-        """The time at which a blocked key may wake (monotonic seconds); None: there is none, or no byte for it."""
+        """Return the monotonic time at which a blocked key may wake.
+
+        None if there is none, or if no bytes are free for its events.
+        """
         return None if self._budget.is_starved else self._state.next_wakeup()
 
-    @under_lock  # turns end with saves and with handlers
+    # Trials end with saves and with handlers.
+    @under_lock
     def wake_trials(self) -> None:
-        """Wake the suspects whose turn has come by now."""
+        """Schedule the suspect rows that may be charged now."""
         self._state.wake_next_trials()
 
-    @under_lock  # a turn is taken once
+    # Each trial is taken once.
+    @under_lock
     def take_keyless(self) -> Collection[int]:
-        """The partitions with rows that block nothing and may have their turn now: suspects, or early ones."""
+        """Return the partitions with suspects or early rows that block nothing and may be fetched now."""
         early, self._state.early = self._state.early, set()
         return early | self._state.charges.take_keyless() if self._state.charges.keyless else early
 
-    # Blocked keys.
-
-    @under_lock  # whoever parks or saves meanwhile changes which heads there are
+    # Other threads park and save events, which changes the heads.
+    @under_lock
     def wake(self, now: float, most: int) -> tuple[list[WokenKey], int]:
-        """At most `most` blocked keys whose head may run now, and the bytes that are left for their records.
+        """Return at most `most` blocked keys whose heads may run now, and the bytes free for their events.
 
-        A suspect head that has no turn yet waits for it; a key of a partition that may not begin is looked at later.
+        A suspect head that may not be charged yet waits for its trial. The caller must pass every returned key to
+        `queue` or `put_back`.
         """
         at = self._state.next_wakeup()
         if at is None or at > now:
@@ -146,9 +154,13 @@ class ParkedScheduler:
                 self._state.wake(partition, key)
         return found
 
-    @under_lock  # a row is loaded and its key asleep, or neither
+    # A key has no wake-up while its rows are loaded, and other threads must see both or neither.
+    @under_lock
     def cut(self, woken: Sequence[WokenKey], left_out: Collection[int]) -> list[WokenKey]:
-        """Keep of each chain what comes before the first id that is left out; the rest waits again."""
+        """Put back the rows of each key from the first one in `left_out` on, and return the rest.
+
+        The events of these rows were not fetched, and no later row of the key may run before them.
+        """
         kept = []
         for partition, key, rows in woken:
             complete = list(takewhile(lambda row: row.id not in left_out, rows))
@@ -158,17 +170,22 @@ class ParkedScheduler:
                 kept.append(WokenKey(partition, key, complete))
         return kept
 
-    @under_lock  # as in `cut`
+    # A key has no wake-up while its rows are loaded, and other threads must see both or neither.
+    @under_lock
     def put_back(self, woken: Iterable[WokenKey]) -> None:
-        """Their records could not be had: these keys wake again."""
+        """Put back woken keys whose events could not be fetched; they wake again."""
         for each in woken:
             self._state.put_back_rows(*each)
 
-    @under_lock  # a row is in its lane before anybody asks whether its key is caught up
+    # A row must be in its lane before another thread asks whether its key is caught up.
+    @under_lock
     def queue(
         self, woken: Iterable[WokenKey], bodies: Mapping[int, Row], dead: Mapping[int, Verdict]
     ) -> list[BuriedEvent]:
-        """Queue the records of these keys, and bury the heads that are `dead`, by id; what is buried is to be told."""
+        """Queue the events of woken keys, and bury the heads with a verdict in `dead`.
+
+        `bodies` maps record ids to the fetched records. Return the buried events, for the caller to report.
+        """
         buried = []
         for partition, key, rows in woken:
             if (verdict := dead.get(rows[0].id)) is not None:
@@ -178,9 +195,10 @@ class ParkedScheduler:
         return buried
 
     def queue_chain(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
-        """Queue the records of a blocked key's rows that may run; a row whose record is gone goes too. Lock held.
+        """Queue the events of rows of one blocked key, in order. Lock held.
 
-        While their bodies were asked for, something of their key that ran may have failed, or been put back.
+        While the events were fetched, an event of the key may have failed or been put back. So newer events that wait
+        in memory are parked, and rows that are not the next of their chain any more are put back.
         """
         chain, lane = partition.parked.chains.get(key), partition.lanes.get(key)
         if chain is not None:
@@ -194,28 +212,31 @@ class ParkedScheduler:
         if rows and not partition.is_stopping:
             self._queue(partition, key, rows, bodies)
 
-    # Rows that block nothing.
-
-    @under_lock  # what is taken, and what a save deletes, belong to one moment
+    # The rows in memory and the rows that a save deletes belong to one moment.
+    @under_lock
     def build_due_query(self, numbers: Iterable[int], most: int) -> DueQuery:
-        """The question to the database for due rows of these partitions, if they have begun and do not stop; `most` of
-        them may be early."""
+        """Return the parameters of a query for due rows of these partitions.
+
+        Partitions that are stopping or may not begin yet are left out. The query covers at most `most` early rows.
+        """
         owned = ((number, self._state.partitions.get(number)) for number in numbers)
         mine = {number: each for number, each in owned if each and not each.is_stopping and each.may_begin()}
         taken = [id for partition in mine.values() for id in (*partition.parked.taken, *partition.parked.deleting)]
         left = self._budget.left(self._state.partitions.values()) if mine else 0
-        self._state.early.update(number for number, each in mine.items() if each.parked.early)  # until they are fetched
+        # The partitions stay in the set until `admit` has seen their early rows.
+        self._state.early.update(number for number, each in mine.items() if each.parked.early)
         early = islice((id for partition in mine.values() for id in partition.parked.early), most)
         in_line = 0 if self._scheduler.limited is None else self._scheduler.limited.count_keyless()
         return DueQuery(mine, taken, left, [*early], in_line)
 
-    @under_lock  # a turn is given once
+    # Each trial is given once.
+    @under_lock
     def admit(
         self, asked: DueQuery, stored: Sequence[StoredRow], left_out: Collection[int], now: float
     ) -> tuple[list[DueRow], bool]:
-        """The rows that may go on now of those that were found; and whether these are all of them.
+        """Return the stored rows that may run now, and whether they are all that were found.
 
-        One that was parked and committed while they were asked for is in memory already.
+        A row that was parked and saved during the query is in memory already, and is left out.
         """
         for number, partition in asked.partitions.items():
             for id in asked.early:
@@ -228,22 +249,27 @@ class ParkedScheduler:
             for partition, each in found
             if each.record_id not in partition.parked.taken
         ]
-        # An accused one runs alone, so it is asked for first: else it would wait for all the others.
+        # An accused row runs alone, so it is admitted first. Otherwise it would wait for all others.
         accused_first = sorted(due, key=lambda each: not each.row.accused)
         admitted_ids = {each.row.id for each in accused_first if self._admit(*each)}
         return [each for each in due if each.row.id in admitted_ids], len(admitted_ids) == len(due)
 
-    @under_lock  # guards parked rows
+    # The lock guards the parked rows.
+    @under_lock
     def return_suspects(self, suspects: Iterable[SuspectRow]) -> None:
-        """The charge of these could not be written: another look may take them."""
+        """End the trial of suspect rows whose charge could not be saved, so that they are found again."""
         for _, row in suspects:
             row.end_trial()
 
-    @under_lock  # as in `queue`
+    # A row must be in its lane before another thread asks whether its key is caught up.
+    @under_lock
     def queue_due(
         self, due: Iterable[DueRow], bodies: Mapping[int, Row], dead: Mapping[int, Verdict], read: Iterable[Partition]
     ) -> list[BuriedEvent]:
-        """Queue these, and bury those that are `dead`, by id; in the partitions of `read` there are no more."""
+        """Queue the events of due rows, and bury the rows with a verdict in `dead`.
+
+        The partitions in `read` have no other due rows. Return the buried events, for the caller to report.
+        """
         buried = []
         for partition, stored, row in due:
             if (verdict := dead.get(row.id)) is not None:
@@ -254,26 +280,27 @@ class ParkedScheduler:
             partition.parked.due_read = True
         return buried
 
-    # Charges.
-
-    @under_lock  # rows and epochs are of one moment
+    # Rows and epochs belong to one moment.
+    @under_lock
     def charge(self, suspects: Sequence[SuspectRow], bodies: Mapping[int, Row]) -> Charge:
-        """The call that charges these: the attempt counts before it is made."""
+        """Return the fenced save that charges these rows: an attempt counts before it is made."""
         numbers = {partition.number: partition.epoch for partition, _ in suspects}
         cursors = [CursorSave(number, epoch, None, None, None, False) for number, epoch in numbers.items()]
         return Charge(cursors, [_build_charge(partition, row, bodies[row.id]) for partition, row in suspects])
 
-    @under_lock  # guards the suspects and the attempts of parked rows
+    # The lock guards the suspects, and the attempts of parked rows.
+    @under_lock
     def charged(self, suspects: Iterable[SuspectRow]) -> None:
-        """The charge of these is committed."""
+        """Record that the charge of these rows is committed."""
         for partition, row in suspects:
             partition.suspects.charged(row)
 
     def _admit(self, partition: Partition, stored: StoredRow, row: ParkedRow) -> bool:
-        """True if the row may go on now: a suspect that would be charged only when it is its turn.
+        """Return True if the row may be queued now; a suspect that would be charged must have its turn.
 
-        Dead ones go to the hook, and those whose key is blocked are held: neither runs. One whose record is still to be
-        read waits for that: done before, its row would be gone when the next owner reads the record (EVIDENCE B6).
+        Dead rows go to the hook, and rows of blocked keys are held, so neither is charged. A row whose record is still
+        to be read waits for that: if it were done first, its row would be gone when the next owner reads the record
+        (EVIDENCE B6).
         """
         if row.state is RowState.DEAD:
             return True
@@ -287,10 +314,8 @@ class ParkedScheduler:
             return True
         return self._state.charges.admit(partition, None, row)
 
-    # Into the lanes.
-
     def _queue_due(self, partition: Partition, stored: StoredRow, row: ParkedRow, bodies: Mapping[int, Row]) -> None:
-        """Queue a row that blocks nothing, or hold it where its key is blocked (DESIGN 7)."""
+        """Queue the event of a row that blocks nothing, or hold it if its key is blocked (DESIGN 7)."""
         partition.parked.taken[row.id] = row
         if row.state is RowState.DEAD:
             self._queue_dead_letter(partition, stored, row, bodies.get(row.id))
@@ -299,7 +324,8 @@ class ParkedScheduler:
             (None, row.id) if stored.aggregate_id is None else make_key(stored.aggregate_type, stored.aggregate_id)
         )
         chain = partition.parked.chains.get(key)
-        uncharged = row.suspect and not row.charged  # its key was blocked a moment ago
+        # Such a row was admitted uncharged because its key was blocked, and the key may be free by now.
+        uncharged = row.suspect and not row.charged
         if row.id not in bodies or not (uncharged or (chain is not None and not chain.caught_up())):
             self._queue(partition, key, [row], bodies)
         else:
@@ -307,7 +333,7 @@ class ParkedScheduler:
             self._state.mark_dirty(partition)
 
     def _bury(self, partition: Partition, row: ParkedRow, body: Row, verdict: Verdict) -> list[BuriedEvent]:
-        """Park a row as dead without another try: each time that it ran a process died (DESIGN 7, poison)."""
+        """Park a row as dead without another attempt: a process died at each one (DESIGN 7, poison)."""
         if partition.is_stopping:
             return []
         event = self.event(partition, body, row)
@@ -317,7 +343,7 @@ class ParkedScheduler:
         return [(event, verdict)]
 
     def _queue_dead_letter(self, partition: Partition, stored: StoredRow, row: ParkedRow, body: Row | None) -> None:
-        """Have the hook get a dead event; without its record there is nothing to give."""
+        """Queue a dead event for the hook. If its record is gone, delete the row instead."""
         if body is None:
             partition.parked.delete(row, b"")
             self._state.mark_dirty(partition)
@@ -327,6 +353,10 @@ class ParkedScheduler:
         self._dead_letters.add(DeadLetter(partition, event, stored.error or ""))
 
     def _queue(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
+        """Append the events of rows to the lane of their key, and make the lane ready.
+
+        A row whose record is gone is deleted.
+        """
         lane = partition.lanes.get(key) or Lane(partition, key)
         for row in rows:
             body = bodies.get(row.id)
@@ -343,8 +373,8 @@ class ParkedScheduler:
             self._scheduler.make_ready([lane], due=True)
 
     def event(self, partition: Partition, body: Row, row: ParkedRow) -> DeliveredEvent:
-        """The event of a parked row, at its next attempt. Lock held."""
-        # The charge is the attempt.
+        """Return the event of a parked row at its next attempt. Lock held."""
+        # If the row is charged, the charge has counted this attempt already.
         attempt = row.attempts + (not row.charged)
         return DeliveredEvent(body, self._build_claim(partition), attempt, parked=row)
 
@@ -362,7 +392,8 @@ def _build_charge(partition: Partition, row: ParkedRow, body: Row) -> ParkedSave
         RowState.READY,
         blocks=row.blocks,
         attempts=row.attempts + 1,
-        delay=None if row.blocks else 0.0,  # what blocks nothing is found by its due time
+        # A row that blocks nothing is found in the database by its due time.
+        delay=None if row.blocks else 0.0,
         new=False,
         charge=True,
     )

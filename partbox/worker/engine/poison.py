@@ -1,15 +1,14 @@
-"""Finds out which event killed a process: in a partition freed by a bury, what may have been running is charged first.
+"""The search for the event that killed a process.
 
-The next owner cannot know which of the records after the saved cursor killed its predecessor. So each of them is parked
-first, and *charged* when its turn comes (DESIGN 7): one fenced call raises its attempts, notes the start, and is the
-attempt. If this process dies too, the rows with a start are *accused*: the few that ran, the culprit among them. Each
-of those runs with no other charged record beside it, so from then on only the culprit's attempts rise; at its max
-attempts it is dead without being run. No innocent is, for it is done after its turn.
+The next owner of a partition cannot know which record after the saved cursor killed the last one. So it parks each of
+them as a suspect, and *charges* it before it runs (DESIGN 7): one fenced save raises its attempts and notes its start.
+If this process dies too, the rows with a noted start are *accused*. Each accused row runs with no other charged row
+beside it, so from then on only the attempts of the culprit rise. At its maximum of attempts it is dead without another
+run. An innocent event never dies this way, because it is done after its turn.
 
-A start stays noted until the save of the outcome has committed: a death accuses also what has ended shortly before it.
-So an accused one waits for the saves of all others, and all others wait for its own.
-
-Every method wants the lock of the engine held.
+A start stays noted until the outcome is saved, so a death also accuses events that ended shortly before. Therefore an
+accused row waits for the saves of all others, and all others wait for its save. Everything here needs the engine's
+lock.
 """
 
 from collections.abc import Iterator
@@ -19,7 +18,8 @@ from partbox.protocol.parking import ParkedRow
 from partbox.worker.engine.key import Key
 from partbox.worker.engine.partition import Partition
 
-MAX_UNSAVED = 32  # so many that have ended may be unsaved: one death accuses them too, and then each runs alone
+# Charged rows that have ended and are not saved. A death accuses them too, and then each runs alone.
+MAX_UNSAVED = 32
 
 
 class _ChargedRow(NamedTuple):
@@ -30,7 +30,10 @@ class _ChargedRow(NamedTuple):
 
     @property
     def is_at_risk(self) -> bool:
-        """Would a death now accuse it? Not if its partition is lost or was read anew: that is judged there."""
+        """True if the row would be accused should this process die now.
+
+        If its partition was lost or read again, it is judged there.
+        """
         partition, row = self.partition, self.row
         if partition.lost or partition.incarnation != self.incarnation:
             return False
@@ -44,23 +47,31 @@ class _WaitingKey(NamedTuple):
 
 
 class Charges:
-    """The charged rows of one process that run now: at most `limit`, an accused one alone; and who waits for a turn."""
+    """The suspect rows that are charged now, and the keys and partitions whose suspects wait.
+
+    At most `limit` charged rows run at once, and an accused one runs alone.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._charged: list[_ChargedRow] = []  # running, or ended and not saved
+        # Rows that run, or have ended and are not saved.
+        self._charged: list[_ChargedRow] = []
         self._accused: dict[_WaitingKey, None] = {}
         self._others: dict[_WaitingKey, None] = {}
-        # The partitions with suspects that block nothing and had no turn yet: whether one of these is accused.
+        # Partitions with waiting suspects that block nothing, and whether one of them is accused.
         self.keyless: dict[int, bool] = {}
 
     @property
     def waiting(self) -> bool:
-        """Does any suspect wait for its turn?"""
+        """True if a suspect waits to be charged."""
         return bool(self._accused or self._others or self.keyless)
 
     def admit(self, partition: Partition, key: Key | None, row: ParkedRow) -> bool:
-        """May this suspect be charged and run now? If not it waits, and `take_next_trials` tells when."""
+        """Start the trial of a suspect row and return True, or let it wait and return False.
+
+        `key` is None for a row that blocks nothing; its partition waits instead. `take_next_trials` and `take_keyless`
+        return keys and partitions whose turn has come.
+        """
         self._prune()
         free = not self._accused and not any(self.keyless.values()) and self._count_room() > 0
         if not self._charged if row.accused else free:
@@ -74,7 +85,7 @@ class Charges:
         return False
 
     def take_next_trials(self) -> Iterator[tuple[Partition, Key]]:
-        """The blocked keys whose turn may have come."""
+        """Yield the blocked keys whose suspects may be charged now, accused suspects first."""
         self._prune()
         if self._accused:
             if not self._charged:
@@ -83,7 +94,7 @@ class Charges:
             yield from _take_next(self._others, self._count_room())
 
     def take_keyless(self) -> set[int]:
-        """The partitions whose suspects that block nothing may have a turn now."""
+        """Return the partitions whose suspects that block nothing may be charged now."""
         self._prune()
         accused = bool(self._accused) or any(self.keyless.values())
         if self._charged if accused else not self._count_room():
@@ -92,7 +103,7 @@ class Charges:
         return taken
 
     def _count_room(self) -> int:
-        """For so many more that are not accused."""
+        """Return how many more suspects that are not accused may be charged."""
         if any(each.accused for each in self._charged):
             return 0
         running = sum(each.row.charged for each in self._charged)

@@ -1,7 +1,7 @@
-"""Groups of the partitions that may be polled, by the way in which they are.
+"""Groups of partitions by the kind of poll that reads them.
 
-A quick poll is of those caught up alone: one that is fresh, cut, behind or drains would lose records (⛨ DESIGN 4,
-EVIDENCE H2).
+Only partitions that are caught up take part in a quick poll. Fresh, cut or draining partitions, and partitions behind,
+would lose records (⛨ DESIGN 4, EVIDENCE H2).
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,12 @@ from partbox.worker.engine.partition import Partition
 
 
 class PollGroups:
-    """The partitions that may be read now: `fresh` ones alone, the others `together`, of which some are `behind`.
+    """The partitions that may be polled, grouped by their read mode.
 
-    `caught_up`, by number, have all that the shared page sees. `cut`: a page is cut, perhaps of one that awaits bytes.
-    Made anew after a full poll, when a partition comes, goes or drains, and at each look while a page is cut.
+    `fresh` partitions are polled alone, all others `together`. The latter are `behind`, or `caught_up` with the shared
+    page, by number; `bits` is that set as a quick poll takes it. `cut` is True if an owned partition, which may be
+    waiting for bytes, is inside a cut page. The groups are built again after a full poll, when a partition comes, goes
+    or drains, and at every look while a page is cut.
     """
 
     __slots__ = ("behind", "bits", "caught_up", "cut", "fresh", "together")
@@ -30,23 +32,23 @@ class PollGroups:
         self.bits = bits(self.caught_up)
 
     def stay(self, shared: Page) -> None:
-        """Leave those that are behind at this page, from which quick polls take the others on."""
+        """Keep the shared page as the base of partitions that are behind; a quick poll moves the others on."""
         for each in self.behind:
             each.cursor.stay(shared)
 
     def have_backlogs(self) -> bool:
-        """True if each that is behind has more to read than the last poll had room for, and none is in a cut page."""
+        """Return True if all partitions that are behind have a backlog, and none is in a cut page."""
         return all(each.cursor.full and each.cursor.cut is None for each in self.behind)
 
     def backlogs(self) -> int:
-        """The number of those read together that have more to read than the last poll had room for."""
+        """Return the number of partitions in `together` that have a backlog."""
         return sum(each.cursor.full for each in self.together)
 
     def in_lockstep(self) -> bool:
-        """True if all that are read together share a page."""
+        """Return True if all partitions in `together` were read from the shared page."""
         return all(each.cursor.lockstep for each in self.together)
 
 
 def cursors_of(partitions: Sequence[Partition]) -> list[Cursor]:
-    """The reading positions of these, which the poller's thread alone moves."""
+    """Return the cursors of these partitions, which only the poller's thread moves."""
     return [each.cursor for each in partitions]

@@ -1,6 +1,6 @@
-"""The number of new records that a poll may bring, per partition: window, brake, and bytes (DESIGN 6 and 7).
+"""Limits on the new records that a poll may bring: the window, the brake, and bytes (DESIGN 6 and 7).
 
-The partitions that have a backlog share a page among themselves, so that a few of them are drained as fast as all.
+The partitions that have a backlog share a page, so a few of them are read as fast as all.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,18 +12,21 @@ from partbox.worker.engine.partition import Partition
 from partbox.worker.engine.phase import Phase
 
 LEAST_SHARE = 40
-# How many shares a partition is read ahead of its saved cursor. With 2 the reader waits for saves: on a backlog, 256
-# partitions in one process, 2 gave 173,000 events a second, 3 gave 217,000, 4 gave 240,000, 6 gave 228,000.
+# Shares that a partition is read ahead of its saved cursor. With 2 the reader waits for saves. On a backlog, 256
+# partitions in one process, 2 gave 173,000 events a second, 3 gave 217,000, 4 gave 240,000, and 6 gave 228,000.
 SHARES_AHEAD = 4
-GUESSED_BYTES = 65_536  # bytes of a record before any was seen: the first page is small rather than huge
-EVENT_OVERHEAD = 1_000  # bytes of an event in memory, beside its payload
+# Size of a record in bytes before any was read. A high guess makes the first page small.
+GUESSED_BYTES = 65_536
+# Bytes of an event in memory besides its payload.
+EVENT_OVERHEAD = 1_000
 SAMPLE = 16
 
 
 class ReadBounds(NamedTuple):
-    """The settings that bound reading: `window_bytes` counts bytes, the others count records.
+    """The settings that bound reading, in records, except `window_bytes`.
 
-    `max_waiting` is of the whole subscription, `max_parked` and `window` of one partition.
+    `page` is the size of one poll. `window` and `max_parked` bound one partition, and `max_waiting` the waiting rows of
+    the whole subscription.
     """
 
     page: int
@@ -37,23 +40,32 @@ UNBOUNDED = ReadBounds(1 << 40, 1 << 40, 1 << 40, 1 << 60)
 
 
 class ReadBudget:
-    """The records and bytes that one process may still read, within its bounds. `is_starved`: the bytes are used up."""
+    """The records and bytes that a process may still read.
+
+    `is_starved` means that no bytes are left. Methods that take partitions need the engine's lock.
+    """
 
     def __init__(self, bounds: ReadBounds) -> None:
         self._page, self._window, self._max_parked, self._window_bytes, max_waiting = bounds
-        self._waiting_share = max(1, max_waiting // 256)  # rows of one of 256 partitions that may wait in any case
-        self._waiting_left = 0  # rows that may wait in this process beside those that do
+        # Waiting rows that one of 256 partitions may always have.
+        self._waiting_share = max(1, max_waiting // 256)
+        # Waiting rows that this process may have in addition.
+        self._waiting_left = 0
         self._mean_bytes = float(GUESSED_BYTES)
-        self._shares = (LEAST_SHARE, LEAST_SHARE)  # of a page: a partition's that has no backlog, and one's that has
+        # The share of a partition without a backlog, and of one with a backlog.
+        self._shares = (LEAST_SHARE, LEAST_SHARE)
         self._windows = (self._window_for(LEAST_SHARE), self._window_for(LEAST_SHARE))
-        self._max_records: int | None = None  # records of a poll, where fewer than the page were too many
+        # The most new records of a poll, if a whole page took too long.
+        self._max_records: int | None = None
         self._rotation = 0
-        self._left = 0  # bytes, when they were last reckoned, without what was taken since
-        self._late_cap: int | None = None  # late records of a poll, the same
+        # Bytes left when they were last counted, less the bytes reserved since.
+        self._left = 0
+        # The most late records of a poll, if the usual number took too long.
+        self._late_cap: int | None = None
         self.is_starved = False
 
     def learn_size(self, rows: Sequence[Row]) -> None:
-        """Follow the size of records as a page has them, by a running mean over a sample of it."""
+        """Update the running mean of record sizes from a sample of these rows."""
         sample = rows[:: max(1, len(rows) // SAMPLE)]
         if sample:
             mean = sum(EVENT_OVERHEAD + row_bytes(row) for row in sample) / len(sample)
@@ -62,7 +74,7 @@ class ReadBudget:
             )
 
     def left(self, owned: Iterable[Partition]) -> int:
-        """Count the bytes that may still be read, beside what all these hold, and the rows that may wait. Lock held."""
+        """Count the bytes that may still be read, and the waiting rows that this process may still have."""
         records = held_bytes = waiting_left = 0
         for partition in owned:
             if partition.phase is not Phase.LOST:
@@ -77,9 +89,9 @@ class ReadBudget:
         return left
 
     def reserve(self, records: int, owned: Iterable[Partition]) -> bool:
-        """Count so many records more, if there are bytes for them; True then. Lock held.
+        """Subtract the bytes of `records` records from the bytes left; return False if they do not fit.
 
-        What all partitions hold is counted anew only where it may matter: that takes longer than a small page.
+        The bytes in memory are counted again only if it may matter, because that takes longer than a small page.
         """
         bytes = int(records * self._mean_bytes)
         if bytes > self._left and bytes > self.left(owned):
@@ -88,54 +100,56 @@ class ReadBudget:
         return True
 
     def share_rooms(self, partitions: list[Partition], left: int) -> list[int]:
-        """The room of each of the partitions that are read together, while `left` bytes are left. Lock held."""
+        """Return the number of new records that each of these partitions may read, for `left` bytes."""
         if not partitions:
             return []
         backlog = sum(partition.cursor.full for partition in partitions)
         self._shares = (self._share(len(partitions)), self._share(backlog))
         self._windows = (self._window_for(self._shares[False]), self._window_for(self._shares[True]))
         rooms = [self.room_of(partition) for partition in partitions]
-        most = (
-            max(1, int(left / self._mean_bytes)) if left > 0 else 0
-        )  # one always passes: else nothing would ever move
+        # One record always passes. Otherwise nothing would ever move.
+        most = max(1, int(left / self._mean_bytes)) if left > 0 else 0
         return self._scale_rooms(rooms, most if self._max_records is None else min(most, self._max_records))
 
     def is_enough(self, partitions: Sequence[Partition], room: int) -> bool:
-        """True if so much room is half a page, or less than that is left to run in these partitions. Lock held."""
+        """Return True if `room` is half a page, or less than that is left to run in these partitions."""
         half = self._page // 2
         return room >= half or sum(partition.progress.count_in_flight() for partition in partitions) < half
 
     def cap(self, partitions: int, left: int) -> int:
-        """The most late records of each that a poll of so many may bring, whatever the room (EVIDENCE A4)."""
+        """Return the most late records that a poll of `partitions` may bring for each (EVIDENCE A4)."""
         return min(self._late_cap or cursor.MAX_LATE, max(LEAST_SHARE, int(left / self._mean_bytes / partitions)))
 
     def bytes_for_payloads(self, records: int, left: int) -> int:
-        """The bytes, of `left`, for large payloads after so many records: half of what these leave, at least 1."""
+        """Return half of the bytes that `records` records leave of `left`, for large payloads.
+
+        At least 1 while any are left, and 0 otherwise.
+        """
         return max(int(left - records * self._mean_bytes) // 2, 1) if left > 0 else 0
 
     def full(self, partition: Partition) -> bool:
-        """True if the partition is read as far ahead of its saved cursor as its window allows. Lock held."""
+        """Return True if the partition has been read as far ahead of its saved cursor as its window allows."""
         return partition.progress.unsaved() >= self._window_of(partition)
 
     def greedy(self, partition: Partition, left: int) -> bool:
-        """True if it holds more bytes of large payloads than the `left` for all: it gets no more of them. Lock held."""
+        """Return True if the partition holds more payload bytes than are left for all; it gets no more."""
         return partition.payload_bytes.total > max(left, 0)
 
     def awaits_bytes(self, partition: Partition) -> bool:
-        """True if the payload of its next record did not fit, and would not in the bytes that are left. Lock held."""
+        """Return True if the payload of the next record did not fit, and still would not."""
         return partition.max_records == 1 and self.greedy(partition, self._left)
 
     def bound(self, partitions: list[Partition]) -> int:
-        """The most records of these partitions that may be read and not passed by their saved cursors."""
+        """Return the most records of these partitions that may be read and unsaved."""
         return sum(map(self._window_of, partitions))
 
     def note_timeout(self, rooms: Sequence[int]) -> None:
-        """Halve what the next poll asks for, down to one record: one with these rooms took too long."""
+        """Halve the next poll, down to one record, after a poll with these rooms took too long."""
         self._max_records = max(1, sum(rooms) // 2)
         self._late_cap = max(1, (self._late_cap or cursor.MAX_LATE) // 2)
 
     def came(self) -> None:
-        """Let rooms that were halved grow again, by a quarter: a poll came in time."""
+        """Raise limits that were halved by a quarter, because a poll came in time."""
         if self._max_records is not None:
             self._max_records = _grow(self._max_records, self._page)
         if self._late_cap is not None:
@@ -151,11 +165,11 @@ class ReadBudget:
         return self._windows[partition.cursor.full]
 
     def room_of(self, partition: Partition) -> int:
-        """The room of one partition, by the shares that were reckoned last; the bytes apart. Lock held."""
+        """Return the room of one partition by the last computed shares, without regard to bytes."""
         return self._bounded_room(partition, self._shares[partition.cursor.full], self._window_of(partition))
 
     def widest(self, partition: Partition) -> int:
-        """The room of one partition that has more of the records of a page than its share. Lock held."""
+        """Return the room of one partition that may have more of a page than its share."""
         window = min(self._window, self._max_parked)
         return self._bounded_room(partition, window, window)
 
@@ -166,21 +180,23 @@ class ReadBudget:
         unfinished = progress.read_new - progress.passed
         parked = partition.parked
         brake = self._max_parked - parked.open - unfinished
-        # A partition may have more than its share of the rows that wait, while others of the process have less.
+        # A partition may have more than its share of waiting rows while others have less.
         waiting = max(self._waiting_share - parked.waiting, self._waiting_left) - unfinished
         ahead_ids = parked.ahead
-        if brake < len(ahead_ids):  # parked before, and open: they only run once they are met (EVIDENCE B6)
+        # Rows that were parked ahead of the cursor are open, but run only after their records are read (EVIDENCE B6).
+        if brake < len(ahead_ids):
             brake = max(brake, sum(id > partition.cursor.last_id for id in ahead_ids))
         unsaved = progress.unsaved()
         ahead = window - unsaved
         if ahead <= 0 and not partition.cursor.full and unsaved < self._window:
-            ahead = 1  # polled for none it would have a backlog, that might not be there, and a wider window
+            # A poll for no records would report a backlog that may not exist, and widen the window.
+            ahead = 1
         if partition.max_records is not None:
             share = 0 if self.awaits_bytes(partition) else min(share, partition.max_records)
         return max(0, min(share, ahead, brake, waiting))
 
     def _scale_rooms(self, rooms: list[int], most: int) -> list[int]:
-        """Scale the rooms to sum to `most`. The remainder goes to other partitions each time: none starves."""
+        """Scale the rooms to the sum `most`. The remainder rotates, so that no partition starves."""
         wanted = sum(rooms)
         if wanted <= most:
             return rooms
@@ -196,6 +212,6 @@ class ReadBudget:
 
 
 def _grow(most: int, whole: int) -> int | None:
-    """The next bound; None where it is one no longer."""
+    """Return the raised limit, or None if it is not needed any more."""
     more = most + most // 4 + 1
     return more if more < whole else None

@@ -1,4 +1,4 @@
-"""The lanes of one process that have something to do, and whose turn is next."""
+"""Queues of the lanes in one process that are ready to run."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -6,34 +6,39 @@ from typing import Protocol
 
 from partbox.worker.engine.partition import Lane
 
-BUNDLE = 64  # lanes that a lone runner takes at a time
-SEARCHED = 4  # how many waiting lanes are looked at for each that a list still takes
+# Lanes that a lone runner takes at a time.
+BUNDLE = 64
+# Lanes that are examined for each event that a list still takes.
+SEARCHED = 4
 
 
 class RunQueue(Protocol):
-    """Keeps lanes that have something to do. Lock held."""
+    """A queue of lanes that are ready to run. Every method needs the engine's lock."""
 
     def __len__(self) -> int:
-        """The number of lanes that wait."""
+        """Return the number of lanes in the queue."""
         ...
 
     def add(self, lanes: Sequence[Lane], *, due: bool) -> None:
-        """Add lanes that have something to do; `due`: their events were parked, and are due."""
+        """Add lanes that are ready. `due` means that their events were parked and are due."""
         ...
 
     def take(self) -> list[Lane]:
-        """Take out whose turn is next."""
+        """Remove and return the lanes that one runner should run next."""
         ...
 
     def take_joining(self, joining: Callable[[Lane], int], most: int) -> list[Lane]:
-        """Take out lanes until so many events of them join a list; `joining`: how many of a lane do."""
+        """Remove and return lanes until `most` of their events join a list.
+
+        `joining` returns the number of events that a lane adds, 0 if the lane does not join.
+        """
         ...
 
 
 class ReadyQueue:
-    """Two queues, of fresh events and of parked ones that are due: they share the handlers 2:1 (DESIGN 7). Lock held.
+    """Two queues, of new events and of due parked events, which share the handlers 2:1 (DESIGN 7). Lock held.
 
-    A lone runner takes up to `bundle` fresh lanes at a time: there is nobody else who could take the others.
+    A lone runner takes up to `bundle` lanes of new events at once, because no other runner could take them.
     """
 
     __slots__ = ("_bundle", "_rotation", "due", "fresh")
@@ -51,7 +56,7 @@ class ReadyQueue:
         (self.due if due else self.fresh).extend(lanes)
 
     def take(self) -> list[Lane]:
-        """The next lanes, two fresh ones to a due one."""
+        """Remove and return the next lanes: two with new events for each with a due one."""
         fresh, due = self.fresh, self.due
         if self._bundle > 1 and not due:
             return [fresh.popleft() for _ in range(min(self._bundle, len(fresh)))]
@@ -59,7 +64,10 @@ class ReadyQueue:
         return [due.popleft() if due and (self._rotation == 0 or not fresh) else fresh.popleft()]
 
     def take_joining(self, joining: Callable[[Lane], int], most: int) -> list[Lane]:
-        """Take lanes from the front until `most` events of them join; a lane of which none joins goes to the end."""
+        """Remove and return lanes until `most` of their events join a list.
+
+        Lanes that do not join go to the end.
+        """
         found: list[Lane] = []
         left = most
         for queue in (self.fresh, self.due):

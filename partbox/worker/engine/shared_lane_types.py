@@ -1,12 +1,15 @@
-"""The event types of what waits in a line: where all lead to one handler, nobody looks at each event for it."""
+"""The event types in a shared lane.
+
+If all of them lead to one handler, the events need not be examined one by one.
+"""
 
 from collections.abc import Set
 
-MAX_TYPES = 64  # more are not remembered
+MAX_TYPES = 64
 
 
 class SharedLaneTypes:
-    """`known` has the types of all events that wait, and perhaps of others; None where they cannot be told."""
+    """The types of all waiting events and perhaps of others; `known` is None if there are too many."""
 
     __slots__ = ("known",)
 
@@ -14,7 +17,7 @@ class SharedLaneTypes:
         self.known: Set[str] | None = None
 
     def add(self, types: Set[str], *, replace: bool) -> None:
-        """Events of these types wait too, or `replace`."""
+        """Add the types of events that join the lane. `replace` forgets all earlier types."""
         if replace:
             self.known = types
         elif self.known is not None and not types <= self.known:

@@ -1,15 +1,19 @@
-"""The time in which new events get lanes at once, after a line had to be sorted: what waited once will wait again."""
+"""The period in which new events get lanes at once, after a shared lane was split.
+
+A handler that waited once is expected to wait again.
+"""
 
 SHORTEST, LONGEST = 0.02, 1.0  # seconds
-CONFIRM_WITHIN = 10  # times its length after its end: a line that has to be sorted by then confirms it
+# A split within this multiple of a period's length after its end confirms that period.
+CONFIRM_WITHIN = 10
 
 
 class SplitPeriod:
-    """Begins when a line is sorted, and is twice as long if the last one ended just before.
+    """A period that starts when a shared lane is split, and doubles if the last one ended just before.
 
-    A line may be sorted for nothing: its runner waited for the interpreter, or for a processor, and its handlers never
-    wait. Lanes cost several times what such handlers do. So the first period is short. Where handlers wait a line has
-    to be sorted as soon as a period is over, and a few of them later nearly all events get lanes at once.
+    A lane may be split needlessly: its runner waited for the interpreter or a processor, and its handlers never wait.
+    Lanes cost several times as much as such handlers, so the first period is short. If handlers do wait, the lane is
+    split again after each period, and soon nearly all events get lanes at once.
     """
 
     __slots__ = ("_ends", "_length", "is_active")
@@ -17,10 +21,10 @@ class SplitPeriod:
     def __init__(self) -> None:
         self.is_active = False
         self._length = SHORTEST
-        self._ends = 0.0  # monotonic seconds
+        self._ends = 0.0
 
     def begin(self, now: float) -> None:
-        """Begin one at `now` (monotonic seconds), unless one is under way."""
+        """Start a period at `now` (monotonic seconds), unless a period is active."""
         if self.is_active:
             return
         confirmed = now < self._ends + CONFIRM_WITHIN * self._length
@@ -29,6 +33,6 @@ class SplitPeriod:
         self.is_active = True
 
     def end_if_over(self, now: float) -> None:
-        """End it once its time is over."""
+        """End the period if its time is over."""
         if self.is_active and now >= self._ends:
             self.is_active = False

@@ -1,8 +1,8 @@
-"""All that the engine's verbs share: partitions, those with something to save, blocked keys that may go on.
+"""State that all parts of the engine share: the lock, the owned partitions, and the queue of wake-up times.
 
-The one lock here guards everything that the threads of a process share about partitions. It is taken once for a lane
-or a page of a partition, not once for an event. Every façade of the engine has this state. Those that make lanes ready
-have `LaneScheduler` too, and those that end events `Outcomes`; else they know nothing of each other.
+The one lock guards everything that the threads of a process share about partitions. A thread takes the lock once for a
+lane or for a partition's part of a page, not once for an event. Parts that make lanes ready use `LaneScheduler`, and
+parts that end events use `Outcomes`; otherwise the parts do not know each other.
 """
 
 import heapq
@@ -16,47 +16,68 @@ from partbox.worker.engine.key import Key
 from partbox.worker.engine.partition import Partition
 from partbox.worker.engine.poison import Charges
 
-RECHECK_AFTER = 0.05  # seconds until a partition that may not begin yet is looked at again
+RECHECK_AFTER = 0.05  # seconds
 
 
 def _ignore(*_: object, **__: object) -> None:
-    """Nobody waits."""
+    """Do nothing."""
 
 
 @dataclass(slots=True)
 class WakeCalls:
-    """Calls that wake the drivers; each driver puts in its own. Called with the lock held or without."""
+    """Callbacks by which the engine wakes other threads, which install their own.
 
-    poll: Callable[[], object] = _ignore  # the poller: there is room to read more
-    interrupt_poller: Callable[[], object] = _ignore  # the poller, which stops reading page after page for it
-    save: Callable[[], object] = _ignore  # the saver: there is something to save
-    release: Callable[[], object] = _ignore  # the saver: there may be something to release, so it need not rest
-    run: Callable[[], object] = _ignore  # a runner that waits: there may be a lane for it
-    dead_letter: Callable[[], object] = _ignore  # whoever tells of dead events: one waits
-    hire: Callable[[], object] = _ignore  # whoever makes runners: there is work for one more
-    busy: Callable[[bool], object] = _ignore  # the supervisor: handlers run from now on, or none does any more
-    transact: Callable[[], object] = _ignore  # the transactor: a save that may have been in its way is over
+    Callbacks run with or without the engine's lock, so they must not block or take the lock.
+    """
+
+    # Wakes the poller: there is room to read more.
+    poll: Callable[[], object] = _ignore
+    # Wakes the poller, and ends its series of pages.
+    interrupt_poller: Callable[[], object] = _ignore
+    # Wakes the saver: there is something to save.
+    save: Callable[[], object] = _ignore
+    # Wakes the saver, and ends its pause: there may be a partition to release.
+    release: Callable[[], object] = _ignore
+    # Wakes a waiting runner: there may be a lane for it.
+    run: Callable[[], object] = _ignore
+    # Wakes the dead-letter thread: a dead event waits.
+    dead_letter: Callable[[], object] = _ignore
+    # Starts one more runner: there is work for it.
+    hire: Callable[[], object] = _ignore
+    # Informs the supervisor that handlers run from now on (True), or that none runs any more (False).
+    busy: Callable[[bool], object] = _ignore
+    # Wakes the transactor: a save that was in its way may be over.
+    transact: Callable[[], object] = _ignore
 
 
 class EngineState:
-    """The partitions of one process. Every method wants the lock held."""
+    """The state that the parts of the engine share. Every method needs `lock` to be held."""
 
     def __init__(self, concurrency: int = 1) -> None:
         self.lock = Lock()
         self.wakes = WakeCalls()
         self.charges = Charges(concurrency)
         self.partitions: dict[int, Partition] = {}
-        self.version = 0  # the slot's, of the identity that holds them: what is trusted under another is not for them
+        # The version of the slot's identity that owns the partitions. Trust in another version does not cover them.
+        self.version = 0
         self.dirty: set[Partition] = set()
-        self.early: set[int] = set()  # partitions with rows that block nothing and may be fetched before they are due
-        self.is_forked = False  # these are a copy, in a process that a handler or the application has forked
-        self.backlog = False  # there is more to read than there is room for, as far as the poller knows
-        self.owned: Callable[[float | None], object] = _ignore  # partitions have come or begun to go
+        # Partitions with rows that block nothing and may be fetched before they are due.
+        self.early: set[int] = set()
+        # True in a process that a handler or the application has forked, where all of this is a copy.
+        self.is_forked = False
+        # True if the poller knows of more records than there is room for.
+        self.backlog = False
+        # Called after partitions were claimed, lost or began to drain.
+        self.owned: Callable[[float | None], object] = _ignore
         self._wakeups: list[tuple[float, int, Partition, int, Key]] = []
         self._ticket = count()
 
     def mark_dirty(self, partition: Partition) -> None:
-        """The partition has something to save."""
+        """Add a partition to the next save, and wake the saver.
+
+        If the partition drains and none of its handlers runs, also wake the saver for the release, which it does not
+        delay.
+        """
         if partition not in self.dirty:
             self.dirty.add(partition)
             self.wakes.save()
@@ -64,16 +85,18 @@ class EngineState:
             self.wakes.release()
 
     def take_dirty(self) -> list[Partition]:
-        """The partitions that have something to save, which from here on have not; a transaction's own save apart.
+        """Return the partitions that have something to save, and clear the set.
 
-        One that was let go may have been touched after its release was gathered: by a lane that began nothing.
+        Partitions in which a transactional handler runs are left out, because its transaction saves them. A partition
+        that was released may be in the set again, if a lane that started nothing touched it after the release was
+        gathered.
         """
         dirty = [each for each in self.dirty if not each.lost and not each.in_transaction and self._is_current(each)]
         self.dirty.clear()
         return dirty
 
     def drop(self, partition: Partition) -> None:
-        """Forget a partition that was released, or lost and is quiet."""
+        """Remove a partition that was released or lost, unless a later tenure has replaced it."""
         if self._is_current(partition):
             del self.partitions[partition.number]
 
@@ -81,14 +104,21 @@ class EngineState:
         return self.partitions.get(partition.number) is partition
 
     def wake(self, partition: Partition, key: Key) -> None:
-        """Note when the head of a blocked key may run, if it may by itself."""
+        """Schedule a wake-up for the time at which the parked rows of a key may run next.
+
+        Does nothing if no row of the key can run by itself.
+        """
         chain = partition.parked.chains.get(key)
         at = chain.wakes_at() if chain else None
         if at is not None:
             heapq.heappush(self._wakeups, (at, next(self._ticket), partition, partition.incarnation, key))
 
     def pop_wakeup(self, now: float) -> tuple[Partition, Key] | None:
-        """The next blocked key whose head may run by now, if its partition may begin; else it is looked at again."""
+        """Return the next partition and key whose wake-up time has come, or None.
+
+        `now` is in monotonic seconds. Outdated entries are discarded. An entry of a partition that may not begin yet is
+        put back for `RECHECK_AFTER` seconds later.
+        """
         while self._wakeups and self._wakeups[0][0] <= now:
             _, _, partition, incarnation, key = heapq.heappop(self._wakeups)
             if key not in partition.parked.chains or partition.incarnation != incarnation or partition.is_stopping:
@@ -99,20 +129,20 @@ class EngineState:
         return None
 
     def put_back_rows(self, partition: Partition, key: Key, rows: list[ParkedRow]) -> None:
-        """Put back rows that could not be run after all: their key wakes again."""
+        """Return loaded rows of a key to the waiting stage, and schedule their next wake-up."""
         for row in rows:
             row.put_back()
         self.wake(partition, key)
 
     def wake_next_trials(self) -> None:
-        """Wake the suspects whose turn has come: after whatever may have ended the turn of others."""
+        """Schedule the keys whose suspect rows may be charged now, and wake the poller."""
         if self.charges.waiting:
             for partition, key in self.charges.take_next_trials():
                 self.wake(partition, key)
             self.wakes.interrupt_poller()
 
     def park_followers(self, partition: Partition, keys: Sequence[Key]) -> None:
-        """Parked rows of these keys are as the database has them: hold what waits in memory and must run after one."""
+        """Park the events that wait in memory for keys that have become blocked."""
         for key in keys:
             lane, chain = partition.lanes.get(key), partition.parked.chains.get(key)
             if lane is not None and chain is not None and lane.queue and not chain.caught_up():
@@ -120,9 +150,9 @@ class EngineState:
                 self.mark_dirty(partition)
 
     def awaits_saves(self) -> bool:
-        """True if the poller may go on when something is saved: there is room then, or a blocked key wakes."""
+        """Return True if the poller may have more to do after the next save."""
         return self.backlog or bool(self._wakeups)
 
     def next_wakeup(self) -> float | None:
-        """The time at which a blocked key may wake (monotonic seconds)."""
+        """Return the earliest wake-up time in monotonic seconds, or None."""
         return self._wakeups[0][0] if self._wakeups else None

@@ -1,4 +1,4 @@
-"""The records of one partition that may have killed the process that had it before."""
+"""The records of one partition that may have killed its last owner."""
 
 from dataclasses import dataclass, field
 
@@ -8,31 +8,33 @@ from partbox.protocol.rows import StoredRow
 
 @dataclass(slots=True)
 class Suspects:
-    """After a death, new records up to the last id that the dead process had read, no more than its window held.
+    """The suspects of one tenure: new records up to the last id that a dead owner had read. Lock held.
 
-    Only those of the first uncut page: what comes later it cannot have had (DESIGN 7, poison). Lock held.
+    There are at most as many suspects as its window held, all in the first uncut page, because the dead owner cannot
+    have had any later record (DESIGN 7, poison). `left` is the number that may still come.
     """
 
-    _accused: set[int] = field(default_factory=set)  # charged by an owner that died, and not yet by this one
+    # Rows that a dead owner had charged, and this owner has not.
+    _accused: set[int] = field(default_factory=set)
     _first_incarnation: bool = True
     _until: int = 0
     left: int = 0
 
     def begin(self, until: int | None, window: int) -> None:
-        """The partition is read from its saved cursor; `until` is None where no process has died with it."""
+        """Start to read from the saved cursor; `until` is None if the last owner did not die."""
         self._until = until or 0
         self.left = window if self._until else 0
 
     def note_reread(self) -> None:
-        """From here on this very process has started what is stored as started."""
+        """Record that from now on a row that is stored as started was started by this process."""
         self._first_incarnation = False
 
     def includes(self, record_id: int) -> bool:
-        """True if this new record is suspect."""
+        """Return True if a new record with this id is a suspect."""
         return self.left > 0 and record_id <= self._until
 
     def mark_suspect(self, stored: StoredRow, row: ParkedRow) -> None:
-        """Note on the row if it is suspect or accused. What this very process charged did not kill it."""
+        """Mark the row if it is suspect or accused, and ignore a charge made by this process."""
         if stored.started and self._first_incarnation:
             self._accused.add(row.id)
         accused = stored.started and row.id in self._accused
@@ -41,6 +43,6 @@ class Suspects:
             row.mark_suspect(accused=accused)
 
     def charged(self, row: ParkedRow) -> None:
-        """The row's charge is committed: from here on it counts for this owner."""
+        """Record that the row's charge is committed, and counts for this owner from now on."""
         row.attempts += 1
         self._accused.discard(row.id)

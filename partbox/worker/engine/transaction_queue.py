@@ -1,4 +1,4 @@
-"""The lanes that wait with a transactional event, and which of them may run next."""
+"""The lanes whose next event is transactional, and which of them may run next."""
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -7,14 +7,17 @@ from partbox.events import DeliveredEvent
 from partbox.worker.engine.partition import Lane, Partition
 
 TakenRecords = Mapping[Partition, Container[int]]
-"""The new records of each partition that are in the transaction in hand, or parked by it."""
+"""The new records of each partition that the current transaction has taken or parked."""
 EventFilter = Callable[[DeliveredEvent], bool]
-"""True for an event that the transaction in hand may run."""
+"""Returns True for an event that the current transaction may run."""
 
 
 @dataclass(slots=True)
 class _PartitionQueue:
-    """The lanes of one partition: by the id of a new record at their head, or with a parked one."""
+    """The lanes of one partition that wait for the transactor.
+
+    `new` maps the id of the event at the head to its lane. `parked` holds lanes that start with a parked event.
+    """
 
     new: dict[int, Lane] = field(default_factory=dict)
     parked: dict[Lane, None] = field(default_factory=dict)
@@ -30,9 +33,10 @@ class _PartitionQueue:
         return min((lane.queue[0].id for lane in (*self.new.values(), *self.parked) if lane.queue), default=None)
 
     def take(self, partition: Partition, taken: Container[int], fits: EventFilter | None) -> Lane | None:
-        """Take out the lane whose head may run now: parked and passed by the saved cursor, or next in line.
+        """Remove and return a lane whose head may run now, or None.
 
-        Else the transaction's save would not pass it (DESIGN 6).
+        A parked event may run if the saved cursor has passed it, and a new one if it is the next in line. Otherwise the
+        save of the transaction would not pass it (DESIGN 6).
         """
         for lane in self.parked:
             head = lane.queue[0] if lane.queue else None
@@ -48,7 +52,7 @@ class _PartitionQueue:
         return self.new.pop(id) if fits is None or fits(waiting.queue[0]) else None
 
     def take_stale(self) -> list[Lane]:
-        """Take out the lanes whose head is not there any more: parked, perhaps back as such, or read anew."""
+        """Remove and return the lanes whose head was parked or read again since they were added."""
         new = [id for id, lane in self.new.items() if not (lane.queue and _is_new(lane.queue[0], id))]
         parked = [lane for lane in self.parked if not lane.queue or lane.queue[0].parked is None]
         for lane in parked:
@@ -57,25 +61,25 @@ class _PartitionQueue:
 
 
 class TransactionQueue:
-    """The lanes of one process that wait, by partition; the first partition has the next turn. Lock held."""
+    """The waiting lanes of one process, by partition; the first partition has the next turn. Lock held."""
 
     def __init__(self) -> None:
         self._queues: dict[Partition, _PartitionQueue] = {}
 
     def __bool__(self) -> bool:
-        """True if any lane waits; may be asked without the lock."""
+        """Return True if a lane may wait. Safe without the lock."""
         return bool(self._queues)
 
     def add(self, lane: Lane) -> None:
-        """The lane's head is a transactional event."""
+        """Add a lane whose first event is transactional."""
         self._queues.setdefault(lane.partition, _PartitionQueue()).add(lane)
 
     def clear(self) -> None:
-        """Forget all: they are read anew."""
+        """Remove all lanes, because their events are read again."""
         self._queues.clear()
 
     def put_lowest_first(self) -> int | None:
-        """The lowest id that waits, if any does; its partition has the next turn."""
+        """Move the partition with the lowest waiting id to the front; return that id, or None."""
         heads = {partition: queue.lowest_id() for partition, queue in self._queues.items()}
         found = [(id, partition) for partition, id in heads.items() if id is not None]
         if not found:
@@ -85,33 +89,37 @@ class TransactionQueue:
         return id
 
     def move_to_front(self, partition: Partition) -> None:
-        """The partition has the next turn, if anything waits in it."""
+        """Move a partition to the front, if it has lanes here."""
         if partition in self._queues:
             self._queues = {partition: self._queues[partition]} | self._queues
 
     def move_to_back(self, partitions: Iterable[Partition]) -> None:
-        """The others have their turn first."""
+        """Move these partitions to the end, so that others come first."""
         for partition in partitions:
             if partition in self._queues:
                 self._queues[partition] = self._queues.pop(partition)
 
     def take(self, taken: TakenRecords, fits: EventFilter | None = None) -> Lane | None:
-        """Take out a lane whose head may run now, in a transaction that has taken these; any, unless it must fit."""
+        """Remove and return a lane whose head may run in a transaction that took `taken`, or None.
+
+        `fits` restricts the events if it is given.
+        """
         for partition, queue in list(self._queues.items()):
             if partition.is_stopping or not (queue.new or queue.parked):
                 del self._queues[partition]
             elif partition.last_save.is_in_flight and not partition.in_transaction:
-                continue  # that save would set the cursor back behind the effects (DESIGN 6)
+                # The save in flight would set the cursor back behind the transaction's effects (DESIGN 6).
+                continue
             elif (lane := queue.take(partition, taken.get(partition, ()), fits)) is not None:
                 return lane
         return None
 
     def partitions(self) -> list[Partition]:
-        """The partitions with lanes that wait."""
+        """Return the partitions that have lanes here, in order."""
         return list(self._queues)
 
     def take_stale(self) -> list[Lane]:
-        """Take out the lanes whose events went another way."""
+        """Remove and return the lanes whose first event has changed since they were added."""
         return [lane for queue in self._queues.values() for lane in queue.take_stale()]
 
 

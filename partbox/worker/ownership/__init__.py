@@ -1,1 +1,1 @@
-"""Claims, drains and loses the partitions of one process."""
+"""Claiming, releasing and losing partitions."""

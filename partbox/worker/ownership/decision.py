@@ -1,4 +1,7 @@
-"""Decides what a tick asks of a process: the database's rows of its partitions, compared with what it holds. Pure."""
+"""The decision of a tick: a comparison of the database's partitions with the partitions held in memory.
+
+The functions are pure.
+"""
 
 from collections.abc import Mapping, Sequence
 from math import inf
@@ -13,8 +16,12 @@ from partbox.worker.engine.phase import Phase
 
 
 class Decision(NamedTuple):
-    """`taken`: the database has given them to others, or to nobody. `surplus`: others are to have them, so they are
-    drained. `unknown`: mine, and not known to be, with their epochs. `may_claim`: there is something to be claimed."""
+    """The changes to make after a tick.
+
+    `taken` are tenures that the database has given to another process or to none. `surplus` are partitions that are
+    assigned to others and must drain. `unknown` maps partitions that this process owns and does not hold to their
+    epochs. `may_claim` means that an assigned partition is free.
+    """
 
     taken: list[Tenure]
     surplus: list[int]
@@ -23,7 +30,10 @@ class Decision(NamedTuple):
 
 
 def decide(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]) -> Decision:
-    """Compare the rows with what is held, which was asked later: what was leaving may have left in between."""
+    """Return the changes that follow from the database's rows and the tenures in memory.
+
+    `tenures` must be read after `rows`: a partition that was being released may be gone by then.
+    """
     seen = {row.partition: row for row in rows}
     mine = [each for each in tenures if each.phase is not Phase.LOST]
     taken = [each.tenure for each in mine if not each.is_releasing and not _is_owned(each.tenure, seen)]
@@ -34,7 +44,10 @@ def decide(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]) -> Dec
 
 
 def find_stale(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]) -> dict[int, int]:
-    """The versions of parked rows to be read again: a command has changed them, or they could not be read before."""
+    """Return the partitions whose parked rows must be loaded again, with the versions to load.
+
+    A command has changed them, or they could not be loaded before.
+    """
     known = {
         each.tenure.number: each.parked_version for each in tenures if each.phase in (Phase.LOADING, Phase.RUNNING)
     }
@@ -46,7 +59,10 @@ def find_stale(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]) ->
 
 
 def merge_limits(given: Mapping[str, OperatorBounds], declared: Mapping[str, Limit]) -> dict[str, Limit]:
-    """The limits of the handlers for which operators have set something, with what they have left as declared."""
+    """Return the limits of the handlers for which an operator has set one.
+
+    None keeps the declared bound, and infinity removes it. The division of events is as declared.
+    """
     found = {}
     for handler, (rate, at_once) in given.items():
         of = declared.get(handler, Limit())

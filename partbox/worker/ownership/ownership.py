@@ -1,7 +1,7 @@
-"""Keeps the partitions of one process: claims what is assigned and free, drains what is asked for, at each tick.
+"""Claims, drains and losses of the partitions of one process.
 
-A tick observes, decides, and acts: a statement says what the database has, `decide` compares it with what is held, and
-each consequence is one statement, one verb of `engine.claims`, and a report of what came back.
+A tick reads the database's state in one statement, `decide` compares it with memory, and each change is one statement,
+one operation of `engine.claims`, and a report.
 """
 
 import time
@@ -30,21 +30,25 @@ TAKEOVER = (
 
 
 class Tick(NamedTuple):
-    """The partitions in which a parked row is due, the seconds until the next one is, and a look at the log; none by a
-    process that is nobody. `is_calm`: nothing has changed since the last one."""
+    """The result of a tick; empty for a process without an identity.
+
+    `idle_check` shows whether the log has moved. `due` are the partitions with a due parked row, and `next_due_in` the
+    seconds until the next one. `is_calm` means that nothing has changed since the last tick, and `awaits_release` that
+    a partition assigned to this process still has another owner.
+    """
 
     idle_check: IdleCheck | None
     due: list[int]
     next_due_in: float | None
     is_calm: bool
-    awaits_release: bool  # a partition that another still owns
+    awaits_release: bool
 
 
 class Ownership:
-    """The partitions of one instance, which the slot names; another identity means to drop everything.
+    """The partitions of one instance, whose id is in the process slot. Another id means that all are lost.
 
-    The poller's thread, but for `drop_refused`. `claimed` is called with the saved floor of each partition that is
-    mine.
+    Only the poller's thread uses it, except for `drop_refused`. `claimed` is called with the saved floor of each
+    partition that this process takes up or claims.
     """
 
     def __init__(self, context: Context, claimed: Callable[[int], object]) -> None:
@@ -57,33 +61,39 @@ class Ownership:
         self._wakeup = context.wakeup
         self._schema = context.schema
         self._subscription = context.subscription
-        self._plan_count = 0.0  # those made when the last tick began
+        # The number of plans when the last tick began.
+        self._plan_count = 0.0
         self.me: UUID | None = None
         self._leaving_noted: UUID | None = None
-        self._operator_limits: dict[str, OperatorBounds] = {}  # that operators have set, as they are in force
-        self._digest: int | None = None  # of the partitions of the last tick; what is taken up gets another epoch
-        self._idle_check: IdleCheck | None = None  # the last tick's, if no id was drawn between it and the one before
-        self._last_check: IdleCheck | None = None  # the last tick's
+        # The limits that operators have set, as they are in force.
+        self._operator_limits: dict[str, OperatorBounds] = {}
+        # The digest of the partitions at the last tick. Taking up a partition changes its epoch, and so the digest.
+        self._digest: int | None = None
+        # The idle check of the last tick, if no id was drawn between that tick and the one before.
+        self._idle_check: IdleCheck | None = None
+        # The idle check of the last tick.
+        self._last_check: IdleCheck | None = None
 
     @property
     def is_outdated(self) -> bool:
-        """The supervisor has given this process another identity, or taken it away."""
+        """True if the supervisor has given this process another identity, or revoked it."""
         return self._slot.version != self._engine.version
 
     @property
     def is_replanned(self) -> bool:
-        """The supervisor has made a plan since the last tick, or others have said that they changed something."""
+        """True if the supervisor has made a plan since the last tick, or another process announced a change."""
         return self._wakeup.has_changes or self._slot[PLAN_COUNT] != self._plan_count
 
     def resume(self, conn: Connection[Any]) -> None:
-        """On a new connection, or under a new identity: what is still mine is read anew, from its saved cursor.
+        """Read the owned partitions again from their saved cursors, on a new connection or under a new identity.
 
-        ⛨ DESIGN 4. Under a new epoch, for what the lost connection had sent may still be on its way. So the epoch that
-        was known does not tell what is mine, an answer may have been lost; but nobody else can have owned it while this
-        identity did.
+        The partitions get new epochs, because statements of the lost connection may still arrive (⛨ DESIGN 4). An
+        answer may have been lost, so the epochs in memory do not prove ownership. But no other process can have owned a
+        partition while this identity did.
         """
         version, self.me = self._slot.version, self._slot.instance
-        self._idle_check = self._last_check = None  # perhaps of another life of the server
+        # The server may have been restored or replaced since.
+        self._idle_check = self._last_check = None
         rows = self._raise_epochs(conn, self.me) if self.me else []
         taken = self._claims.take_up(rows, time.monotonic())
         self._report_lost(taken.lost)
@@ -92,11 +102,14 @@ class Ownership:
             self._on_claimed(row.floor_id)
         self._report_claimed(taken.new)
         self._load_parked(conn, {row.partition: row.parked_version for row in rows})
-        # Not before: if a statement has failed, the step is tried again from here.
+        # Set last: if a statement fails, the whole step is tried again.
         self._engine.version = version
 
     def _raise_epochs(self, conn: Connection[Any], me: UUID) -> list[OwnedPartition]:
-        """Take up all that is mine, from the epoch that it has: one that was sent before may arrive in between."""
+        """Raise the epochs of all owned partitions, and return their saved cursors.
+
+        A statement sent before may arrive in between and change an epoch; then try again.
+        """
         where = (conn, self._schema, self._subscription, me)
         while True:
             seen = cursors.tick(*where, ()).partitions or ()
@@ -106,12 +119,16 @@ class Ownership:
                 return rows
 
     def tick(self, conn: Connection[Any], listed: Iterable[int] = ()) -> Tick:
-        """See, claim, drain; and in the same round trip look whether one of the `listed` transactions has ended."""
+        """Read the state of the partitions, and claim, drain and drop them accordingly.
+
+        The same round trip finds whether one of the `listed` transactions has ended.
+        """
         self._plan_count, self._wakeup.has_changes = self._slot[PLAN_COUNT], False
         if self.me is None:
             return Tick(None, [], None, False, False)
         listed, settled = [*listed], self._settled_digest
-        if not listed and settled is not None and self._idle_check is not None:  # while the log moves nobody asks
+        # While the log moves, the cheap statement would show nothing, so it is skipped.
+        if not listed and settled is not None and self._idle_check is not None:
             look = cursors.calm(conn, self._schema, self._subscription, self.me, settled, self._idle_check)
             if look is not None:
                 return Tick(look, [], None, True, False)
@@ -119,8 +136,10 @@ class Ownership:
         before, self._last_check = self._last_check, seen.look
         self._idle_check = seen.look if before is not None and before.fence.drawn == seen.look.fence.drawn else None
         if seen.partitions is not None:
-            self._digest = None  # if the answer fails, nothing is settled by it
-            if seen.limits != self._operator_limits:  # before anything is claimed: its first event waits for its turn
+            # If the changes fail, this tick has settled nothing.
+            self._digest = None
+            # Set the limits before anything is claimed, so that its first event already waits for a permit.
+            if seen.limits != self._operator_limits:
                 self._context.limits.override(merge_limits(seen.limits, self._context.limits.declared))
                 self._operator_limits = seen.limits
             self._apply_decision(conn, self.me, seen.partitions)
@@ -134,35 +153,42 @@ class Ownership:
 
     @property
     def _settled_digest(self) -> int | None:
-        """The digest of the last tick, if it left nothing to be done: as long as it is the same, nothing is."""
+        """The digest of the last tick, None if that tick left something to do.
+
+        While the digest stays the same, there is nothing to do.
+        """
         return self._digest if self._claims.settled else None
 
     def drain_all(self) -> None:
-        """Give up everything: the process is to end. What may not drain yet waits for another call."""
+        """Start to release all partitions before the process ends.
+
+        Partitions that may not drain yet need another call.
+        """
         self._claims.drain_all(time.monotonic())
 
     def note_leaving(self, conn: Connection[Any]) -> None:
-        """Note in its row, once, that this process was told to end: then what it runs is accused of nothing.
+        """Record once in the instance's row that this process will end on request.
 
-        Its supervisor notes the same, unless that has died.
+        Events that it runs are then not accused. The supervisor records the same, unless the supervisor died.
         """
         if self.me is not None and self._leaving_noted != self.me:
             instances.leave(conn, self._schema, self.me)
             self._leaving_noted = self.me
 
     def drop_tenures(self, tenures: Sequence[Tenure]) -> None:
-        """End these: the partitions are not mine any more."""
+        """End these tenures and report the loss."""
         self._report_lost(self._claims.lose(tenures))
 
     def drop_refused(self, tenures: Sequence[Tenure]) -> None:
-        """End tenures about which the fence (⛨ DESIGN 5) has refused a write: they are not mine. By whoever writes."""
+        """End tenures for which the fence (⛨ DESIGN 5) refused a write, and report it. Any thread that writes."""
         self._observers.refused(len(tenures))
         text = "the fence refused a write about %s (%s), owned by others by now: nothing of it was written"
         self._context.log_partitions("fence_rejection", text, [tenure.number for tenure in tenures])
         self.drop_tenures(tenures)
 
     def _report_lost(self, lost: LostPartitions) -> None:
-        for number in (*lost.running, *lost.draining):  # once all are lost: an observer may take its time
+        # All partitions are lost by now, because an observer may be slow.
+        for number in (*lost.running, *lost.draining):
             self._observers.lost(number)
         text = "lost %s (%s): what was not saved is delivered again by the next owner"
         for name, numbers in (("lost", lost.running), ("lost_draining", lost.draining)):
@@ -170,14 +196,18 @@ class Ownership:
                 self._context.log_partitions(name, text, numbers)
 
     def _apply_decision(self, conn: Connection[Any], me: UUID, rows: Sequence[TickPartition]) -> None:
-        """Lose, drain, find, claim, reload: in this order, for a partition may be lost and found in one tick."""
+        """Drop, drain, take up, claim and load, in this order.
+
+        A partition may be lost and found in the same tick.
+        """
         decision = decide(rows, self._claims.owned())
         if decision.taken:
-            # In another table nothing is mine (⛨ DESIGN 4: believe nothing unseen).
+            # In another table this process owns nothing, so check first that the table is the right one (⛨ DESIGN 4).
             proof.intact(conn, self._schema, self._subscription)
             self.drop_tenures(decision.taken)
         self._claims.drain(decision.surplus, time.monotonic())
-        if decision.unknown:  # a claim of a connection that was given up has arrived since
+        # A claim that was sent on an abandoned connection has arrived since.
+        if decision.unknown:
             self._adopt(conn, cursors.take_up(conn, self._schema, self._subscription, me, decision.unknown))
         if decision.may_claim and not self._slot[STOPPING]:
             self._adopt(conn, cursors.claim(conn, self._schema, self._subscription, me))
@@ -198,9 +228,10 @@ class Ownership:
             self._on_claimed(row.floor_id)
 
     def _load_parked(self, conn: Connection[Any], versions: dict[int, int]) -> None:
-        """Read the parked rows of these partitions, after their claim has committed (EVIDENCE B6), and their versions.
+        """Load the parked rows of these partitions and note their versions.
 
-        What a save may have changed meanwhile is read again; if each try fails, a later tick finds the version behind.
+        The claim must have committed (EVIDENCE B6). Rows that a save may have changed meanwhile are loaded again. If
+        all tries fail, a later tick finds that the version is behind.
         """
         numbers = list(versions)
         for _ in range(LOAD_TRIES):

@@ -1,1 +1,1 @@
-"""Reports to observers, to the log, and to the process's own row in the database."""
+"""Reports of a worker to observers, to the log, and to other processes."""

@@ -1,8 +1,8 @@
-"""Counts what one thread or task has delivered, until it is told.
+"""Counts of the events that one thread or task has delivered, until they are reported to observers.
 
-What is counted here costs an event a few dozen nanoseconds. No clock is read for it: a handler that ran for longer than
-a look at the lease takes to come shows at that look. It is told at the end of a turn, at most every `REPORT_INTERVAL`
-seconds, and before its thread waits for something to do: telling costs as much as several events.
+Counting costs a few dozen nanoseconds per event, so the clock is not read for each event. A handler that runs past the
+next check of the lease is noticed at that check. The counts are reported at the end of a turn, at most every
+`REPORT_INTERVAL` seconds, and before the thread waits for work, because a report costs as much as several events.
 """
 
 import time
@@ -20,29 +20,34 @@ REPORT_INTERVAL = 0.02  # seconds
 
 @dataclass(slots=True, eq=False)
 class Tally:
-    """`oldest` is the first event of all, which whoever walks a lane sets; `last` and `started` the last one that a
-    handler got and when (monotonic seconds)."""
+    """The deliveries of one thread or task since its last report.
+
+    `oldest` is the first event, set by the runner. `last` is the handler and event of the latest call, which started at
+    `started` (monotonic seconds). `timed` is the last event whose duration is known.
+    """
 
     oldest: DeliveredEvent | None = None
     last: tuple[Endpoint, DeliveredEvent] | None = None
     started: float = 0.0
-    timed: DeliveredEvent | None = None  # the last one whose time is known
+    timed: DeliveredEvent | None = None
     _newest: DeliveredEvent | None = None
     _quick_counts: defaultdict[Endpoint, int] = field(default_factory=partial(defaultdict, int))
     _timings: defaultdict[Endpoint, list[float]] = field(default_factory=partial(defaultdict, list))
-    _failed_seconds: float = 0.0  # seconds that handlers ran without success
-    _spent_seconds: float = 0.0  # seconds of the turns before the present one
+    # Seconds that handlers ran without success.
+    _failed_seconds: float = 0.0
+    # Seconds of the turns before the current one.
+    _spent_seconds: float = 0.0
     _slice_began: float = 0.0
     _report_at: float = 0.0
 
     def begin_slice(self, began: float) -> None:
-        """A turn begins (monotonic seconds)."""
+        """Start to measure a turn at `began` (monotonic seconds)."""
         self._slice_began = began
         if not self._report_at:
             self._report_at = began + REPORT_INTERVAL
 
     def end_slice(self) -> bool:
-        """The turn has ended; whether it is time to tell."""
+        """End the turn, and return True if it is time to report."""
         now = time.monotonic()
         if self.last is not None and now - self.started < QUICK:
             self._newest, self.last = self.last[1], None
@@ -52,7 +57,10 @@ class Tally:
         return now >= self._report_at
 
     def count_run(self, quick: list[Endpoint], last: tuple[Endpoint, DeliveredEvent], started: float) -> None:
-        """A lane was walked: `quick` had an event each that is done, in a time too short to be measured."""
+        """Count one event for each handler in `quick`, all done in a time too short to measure.
+
+        `last` is the handler and event of the last call, which started at `started` and may still become slow.
+        """
         if quick:
             if quick.count(quick[0]) == len(quick):
                 self._quick_counts[quick[0]] += len(quick)
@@ -62,7 +70,10 @@ class Tally:
         self.last, self.started = last, started
 
     def count_if_slow(self, endpoint: Endpoint, event: DeliveredEvent, started: float) -> None:
-        """Time has passed since the last look: it may have been this event's handler, which has ended just now."""
+        """Record the duration of the event since `started` if it was slow, because its handler may have just ended.
+
+        The event must be counted as quick already.
+        """
         seconds = time.monotonic() - started
         if seconds >= QUICK and event is not self.timed:
             self.timed = event
@@ -70,15 +81,14 @@ class Tally:
             self._timings[endpoint].append(seconds)
 
     def count_last_if_slow(self) -> None:
-        """Count the time since the last look, as `count_if_slow` does, where the event was the last of the lane
-        before."""
+        """Record the duration of the last event of the lane before, if it was slow."""
         if self.last is not None:
             (endpoint, event), self.last = self.last, None
             self._newest = event
             self.count_if_slow(endpoint, event, self.started)
 
     def count_timed(self, endpoint: Endpoint, event: DeliveredEvent, seconds: float, *, done: bool) -> None:
-        """A handler ran for so long; whether its event is done."""
+        """Record a handler's duration; count its event only if it is `done`."""
         self.timed = event
         if not done:
             self._failed_seconds += seconds
@@ -89,8 +99,10 @@ class Tally:
             self.oldest = event
 
     def take_turns(self) -> list[Turn]:
-        """The deliveries since this was asked last, one turn for each endpoint. The quick ones share the time that no
-        handler is known for."""
+        """Return one `Turn` for each handler since the last call, and clear the counts.
+
+        Quick events share the time that is not known to belong to another handler call.
+        """
         self.end_slice()
         turns = self._build_turns(self.oldest, self._newest) if self.oldest and self._newest else []
         self._quick_counts.clear()
@@ -115,12 +127,15 @@ class Tally:
 def build_list_turn(
     endpoint: Endpoint, ends: tuple[DeliveredEvent, DeliveredEvent], count: int, seconds: float
 ) -> Turn:
-    """The turn of `count` events of a list, from the first to the last, each of which took `seconds`."""
+    """Return the `Turn` of a list of `count` events, each of which took `seconds`.
+
+    `ends` are the first and the last event.
+    """
     slow = [seconds] * count if seconds >= QUICK else []
     first, last = map(published_at, ends)
     return Turn(endpoint.handler.name, count, seconds * count, slow, first, last, time.time())
 
 
 def published_at(event: DeliveredEvent) -> float:
-    """Unix seconds at which it was published."""
+    """Return the time at which the event was published, in Unix seconds."""
     return microseconds(event.record[CREATED_AT]) / 1e6 + 946_684_800.0

@@ -1,4 +1,4 @@
-"""Notes the event types that a process handles, where it ignores all others."""
+"""The note of the event types that a process handles, where it ignores all others."""
 
 from typing import Any
 from uuid import UUID
@@ -10,15 +10,18 @@ from partbox.handlers.handler import ANY
 from partbox.worker.context import Context
 from partbox.worker.reports.process_notes import ProcessNote
 
-TYPES_INTERVAL = 60.0  # seconds between two looks
-RENEW_INTERVAL = 3_600.0  # seconds until a row says that it still holds, lest it be purged in a long life
+# Seconds between two measurements.
+TYPES_INTERVAL = 60.0
+# Seconds after which an unchanged note is written again, so that it is not purged in a long life.
+RENEW_INTERVAL = 3_600.0
 
 
 class HandledTypes(ProcessNote):
-    """The event types that have a handler here, unless nothing is ignored.
+    """A note of the handled event types, written only if some types are ignored.
 
-    It is the trace of ignored events: one row for a process, written before it reads, in the place of one for each
-    event. With the process that has passed an event it tells whether that had a handler for it.
+    The note is the trace of ignored events: one row for each process, written before it reads, instead of a row for
+    each event. The process that has passed an event is known, and the note tells whether that process had a handler for
+    it.
     """
 
     text = "which event types have a handler could not be noted, which is tried again: %s"

@@ -1,4 +1,4 @@
-"""Notes in the row of the process the limits that it keeps, and what waits there for its turn."""
+"""The note of the limits that a process keeps, and of the events that wait for them."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -15,12 +15,12 @@ from partbox.worker.context import Context
 from partbox.worker.engine.limited_queue import LimitWait
 from partbox.worker.reports.process_notes import ProcessNote
 
-LIMITS_INTERVAL = 2.0  # seconds between two looks
-MAX_NAME_LENGTH = 100  # characters of a name or a value
+LIMITS_INTERVAL = 2.0  # seconds
+MAX_NAME_LENGTH = 100  # characters
 
 
 class LimitNotes(ProcessNote):
-    """The limits of this process's handlers: those in force, and those that are declared and lifted."""
+    """A note of this process's limits, in force or declared and lifted."""
 
     text = "what waits for its turn could not be noted, which is tried again: %s"
 
@@ -58,6 +58,7 @@ def _describe_limit(name: str, limit: Limit, waits: list[LimitWait], now: float)
 
 
 def _waiting_values(waits: Iterable[LimitWait], now: float) -> Iterable[WaitingValue]:
+    """Yield the number and longest wait of the events of each value."""
     for (_, value), events, since in waits:
         yield WaitingValue(
             printable_line("none" if value is None else str(value), MAX_NAME_LENGTH), events, now - since

@@ -1,9 +1,10 @@
-"""Reports the load of one worker at each tick: how much is in memory, and which partitions take nothing new."""
+"""Reports of a worker's load at each tick, and of partitions that read nothing new."""
 
 from partbox.observe import Load
 from partbox.worker.context import Context
 
-RELEASE_SHARE = 0.9  # of `max_parked`: below it an episode is over, and the next is logged again
+# Share of `max_parked` below which the brake is logged as released, and may be logged again.
+RELEASE_SHARE = 0.9
 BRAKE_TEXT = (
     "nothing new is delivered in %s (%s) until some of its parked records are done: %d are open there (max_parked), "
     "see `partbox blocked list`"
@@ -11,8 +12,10 @@ BRAKE_TEXT = (
 
 
 class LoadReport:
-    """Tells observers the load, and logs when partitions stop taking new records, because too many of theirs are
-    parked, and when they go on. The poller's thread only."""
+    """The reporter of the load to observers and of the brake to the log. Only the poller's thread uses it.
+
+    The brake stops new records in partitions with too many parked records.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -21,11 +24,13 @@ class LoadReport:
         self._braked: set[int] = set()
 
     def report(self) -> None:
+        """Report the load to observers, and log where the brake begins or ends."""
         self._log_brake()
         if self._context.observers.has_hook("loaded"):
             self._context.observers.loaded(self.measure_load())
 
     def measure_load(self) -> Load:
+        """Return the current load of this process."""
         load = self._credits.load()
         return Load(load.records, load.bound, load.lanes, len(self._scheduler.list_handling()), load.partitions)
 

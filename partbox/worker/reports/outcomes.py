@@ -1,4 +1,4 @@
-"""Tells of the events of one process: observers, and the log."""
+"""Reports of event outcomes and saves to observers and to the log."""
 
 import logging
 from collections import Counter
@@ -22,7 +22,7 @@ log = logging.getLogger("partbox.worker")
 
 
 class EventReports:
-    """Tells of what became of events; from any thread, never inside a verb of the engine."""
+    """The reporter of event outcomes. Any thread may use it, but never while it holds the engine's lock."""
 
     def __init__(self, observers: Observers, routes: Routes[Endpoint]) -> None:
         self._observers = observers
@@ -31,25 +31,32 @@ class EventReports:
         self._hears_delivered = observers.has_hook("delivered")
 
     def tally(self) -> Tally | None:
-        """A counter of deliveries for one thread or task; None where nobody wants to know."""
+        """Return a tally for one thread or task, or None if no observer counts deliveries."""
         return Tally() if self._hears_delivered else None
 
     def report_delivered(self, tally: Tally) -> None:
-        """Tell of what it has counted."""
+        """Report the deliveries in the tally, and clear it."""
         for turn in tally.take_turns():
             self._observers.delivered(turn)
 
     def report_list(
         self, endpoint: Endpoint, ends: tuple[DeliveredEvent, DeliveredEvent], count: int, seconds: float
     ) -> None:
-        """Tell of `count` events of a list that are done, from the first to the last, each of which took `seconds`."""
+        """Report a list of `count` done events, each of which took `seconds`.
+
+        `ends` are the first and the last event.
+        """
         if self._hears_delivered:
             self._observers.delivered(build_list_turn(endpoint, ends, count, seconds))
 
     def report_settled(
         self, event: DeliveredEvent, verdict: Verdict | None, result: object = None, seconds: float | None = None
     ) -> None:
-        """A handler had the event, or an open circuit refused it."""
+        """Report the outcome of an event that a handler had, or an open circuit refused.
+
+        `verdict` is None if it is done. `result` is the value that the handler returned, or the exception that it
+        raised.
+        """
         if self._hears_settled:
             self._observers.settled(event, self._handler_name(event), verdict)
         if verdict is not None:
@@ -58,10 +65,10 @@ class EventReports:
     def report_parked(
         self, event: DeliveredEvent, verdict: Verdict, result: object = None, seconds: float | None = None
     ) -> None:
-        """An event is parked, for the reason that `verdict` gives; not where it only waits."""
+        """Log and report a parked event with its verdict, unless it only waits to run."""
         if verdict.state in READY_STATES:
             return
-        # By its type: an object may deny its own class.
+        # Check the type, because an object may lie about its class.
         error = cast(BaseException, result) if issubclass(type(result), BaseException) else None
         handler = self._handler_name(event)
         _log_parked(event, verdict, error, handler)
@@ -87,7 +94,12 @@ def _log_parked(event: DeliveredEvent, verdict: Verdict, error: BaseException | 
 
 
 def notify_saved(observers: Observers, saves: Sequence[PartitionSave], seconds: float) -> None:
+    """Report a save to observers, with the number of parked rows in each state.
+
+    Dead-letter results are not counted. `seconds` is the time that the save took.
+    """
     if observers.has_hook("saved"):
         parks = (pending.park for save in saves for pending in save.parks)
-        states = Counter(park.state for park in parks if not park.dead_letter)  # those that a hook had were dead before
+        # Rows whose event went to the dead-letter hook were dead before.
+        states = Counter(park.state for park in parks if not park.dead_letter)
         observers.saved(len(saves), states, seconds)

@@ -1,4 +1,4 @@
-"""Notes in the row of the process, for people who look at the cluster: its long runs, the traffic of its sinks."""
+"""Notes in the row of a process, for people who look at the cluster: long handler runs, and the traffic of sinks."""
 
 import time
 from abc import ABC, abstractmethod
@@ -20,37 +20,53 @@ from partbox.worker.context import Context
 from partbox.worker.engine.partition import Lane
 
 LONG_RUN = 10.0  # seconds
-MAX_NAMED = 10  # handlers that are named; the others are counted
-RUNS_INTERVAL = 1.0  # seconds between two looks: handlers that all take a little longer come and go all the time
-MAX_NAME_LENGTH = 100  # characters of a name
-TRAFFIC_INTERVAL = 2.0  # seconds between two looks
-MAX_TEXT_LENGTH = 200  # characters of a sink's name, or of its error
+# Handlers that are named; all others are counted.
+MAX_NAMED = 10
+# Seconds between two measurements. Handlers that all take a little longer come and go all the time.
+RUNS_INTERVAL = 1.0
+MAX_NAME_LENGTH = 100  # characters
+TRAFFIC_INTERVAL = 2.0  # seconds
+MAX_TEXT_LENGTH = 200  # characters
 
 
 class ProcessNote(ABC):
-    """One thing of one process, which is looked at every `interval` seconds, and noted when it has changed."""
+    """A fact about the process that is measured every `interval` seconds, and written when it has changed.
+
+    `_measure` returns the content, empty if there is nothing to note, and `_write` writes it.
+    """
 
     text: str
-    """The log line when that fails."""
+    """The message that is logged if writing fails, with a placeholder for the error."""
 
     def __init__(self, context: Context, interval: float) -> None:
         self._context = context
         self._interval = interval
         self._me: UUID | None = None
-        self._was_noted = False  # something was noted under this identity
-        self._last_noted: tuple[Any, ...] | None = ()  # what the row says; None: nobody knows
+        # True if a note was written under this identity.
+        self._was_noted = False
+        # The content of the row, or None if that is unknown.
+        self._last_noted: tuple[Any, ...] | None = ()
         self._looked_at = 0.0
 
     def restart(self, me: UUID | None) -> None:
-        """A session begins: what was noted before may be lost. The row of a new identity says nothing yet."""
+        """Start a session under the instance id `me`, whose row is empty if the id is new.
+
+        Otherwise the last note may be lost, so it is written again.
+        """
         self._was_noted = self._was_noted and me == self._me
         self._me, self._last_noted = me, None if self._was_noted else ()
 
     def refresh(self, conn: Connection[Any]) -> None:
+        """Write the note if the interval is over and the measurement has changed.
+
+        A database error is logged and the note is tried again, unless the connection was closed; then the error is
+        raised.
+        """
         now = time.monotonic()
         if self._me is None or now < self._looked_at + self._interval:
             return
-        self._looked_at = now  # also if nothing has changed: looked at in each tick, it would show in an idle process
+        # Set this even if nothing has changed. Measuring in each tick would cost an idle process noticeable time.
+        self._looked_at = now
         if (found := self._measure(now)) == self._last_noted:
             return
         try:
@@ -69,11 +85,10 @@ class ProcessNote(ABC):
 
 
 HandlerRun = tuple[float, Lane, DeliveredEvent]
-"""Since when (monotonic seconds), the lane, and its event."""
 
 
 class LongRuns(ProcessNote):
-    """The handlers that have run for long, the longest first."""
+    """A note of the handlers that have run for long, the longest first."""
 
     text = "which handlers run for long could not be noted, which is tried again: %s"
 
@@ -84,7 +99,8 @@ class LongRuns(ProcessNote):
     def _measure(self, now: float) -> tuple[Any, ...]:
         found: list[HandlerRun] = []
         for lane in self._scheduler.list_handling():
-            event = lane.current  # before its start: that of another event is later
+            # Read the event before its start: the start of another event is later.
+            event = lane.current
             if event is not None and now - lane.started > LONG_RUN:
                 found.append((lane.started, lane, event))
         return tuple(sorted(found, key=lambda run: run[0]))
@@ -119,11 +135,15 @@ class _SinkTotals:
     retries: int = 0
     seconds: float = 0.0
     error: str | None = None
-    since: float = 0.0  # of the failures: the first after the last acknowledgement
+    # The first failure after the last acknowledgement.
+    since: float = 0.0
 
 
 class TrafficObserver(Observer):
-    """Sums up the traffic of the sinks of one process. Each has one thread that writes its sum; any thread reads."""
+    """The sums of the traffic of a process's sinks.
+
+    Each sink has one thread that writes its sums, and any thread may read them. `clock` returns monotonic seconds.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._totals: dict[str, _SinkTotals] = {}
@@ -147,13 +167,13 @@ class TrafficObserver(Observer):
             )
 
     def note_hanging(self, sink: str, why: str, since: float) -> None:
-        """Note that a sink does not answer, `since` then (by the clock), unless it was in trouble before."""
+        """Record that a sink does not answer since `since` (by the clock), unless it already fails."""
         found = self._totals[sink]
         if found.error is None:
             found.error, found.since = why, since
 
     def list_totals(self) -> list[SinkTraffic]:
-        """All of it, now."""
+        """Return the current totals of all sinks."""
         found, now = [], self._clock()
         for sink, each in self._totals.copy().items():
             failing = None if (error := each.error) is None else max(0.0, now - each.since)
@@ -163,7 +183,7 @@ class TrafficObserver(Observer):
 
 
 class SinkNotes(ProcessNote):
-    """The traffic of each sink, and its error while it is in trouble."""
+    """A note of the traffic of each sink, and of its error while it fails."""
 
     text = "what the sinks have sent could not be noted, which is tried again: %s"
 

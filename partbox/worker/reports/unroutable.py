@@ -1,4 +1,4 @@
-"""Warns of events that no handler takes: of the first of each event type, once in each process; and of too new ones."""
+"""Warnings about events that no handler takes, or that are newer than the code, once for each kind in a process."""
 
 import logging
 import threading
@@ -14,13 +14,15 @@ from partbox.protocol.verdict import Verdict
 
 log = logging.getLogger("partbox.worker")
 
-MAX_KINDS = 100  # kinds of events that are warned of; types are free text, and their number has no bound
-MAX_TYPE_LENGTH = 200  # characters of a type that are remembered
-MAX_NAMED_TYPES = 20  # registered types that a warning names
+# Kinds that are remembered. Types are free text, so their number has no bound.
+MAX_KINDS = 100
+MAX_TYPE_LENGTH = 200  # characters
+# Registered types that a warning names.
+MAX_NAMED_TYPES = 20
 
 
 class FirstSeen:
-    """Tells the first of each kind from the others. Any thread."""
+    """A set that tells the first event of each kind from later events. Any thread may use it."""
 
     def __init__(self) -> None:
         self._seen: set[Any] = set()
@@ -28,14 +30,15 @@ class FirstSeen:
 
     @property
     def is_full(self) -> bool:
-        """True if nothing counts as a first one any more."""
+        """True if no more kinds are remembered, so that no event counts as a first one."""
         return len(self._seen) >= MAX_KINDS
 
     def is_first(self, kind: Any) -> bool:
-        """Return True once for each kind, of a bounded number of kinds."""
+        """Return True once for each kind, for a bounded number of kinds."""
         if kind in self._seen or self.is_full:
             return False
-        with self._lock:  # of two threads one is the first
+        # Only one of two threads may be the first.
+        with self._lock:
             known = len(self._seen)
             if known < MAX_KINDS:
                 self._seen.add(kind)
@@ -43,7 +46,7 @@ class FirstSeen:
 
 
 class UnroutableWarning(FirstSeen):
-    """Called with every event without a handler. Any thread."""
+    """A warning for the first event of each type that no handler takes. Any thread may use it."""
 
     def __init__(self, subscription: str, registered: Sequence[Row], policy: str) -> None:
         self._subscription = subscription
@@ -52,6 +55,7 @@ class UnroutableWarning(FirstSeen):
         super().__init__()
 
     def __call__(self, event: DeliveredEvent) -> None:
+        """Log the warning if the event, which has no handler, is the first of its type."""
         if not self.is_first(event.event_type[:MAX_TYPE_LENGTH]):
             return
         last = "; further types are not named" if self.is_full else ""
@@ -60,7 +64,6 @@ class UnroutableWarning(FirstSeen):
         log_event(log, "unroutable", text, *given, about=event)
 
     def _registered_text(self) -> str:
-        """The registered types, with the aggregate type where only one is taken."""
         named = [(row.event_type, row.aggregate_type) for row in self._registered[:MAX_NAMED_TYPES]]
         pairs = [f"{event!r}" if only is None else f"{event!r} of {only!r}" for event, only in named]
         more = len(self._registered) - len(pairs)
@@ -68,10 +71,10 @@ class UnroutableWarning(FirstSeen):
 
 
 class NewerVersionWarning(FirstSeen):
-    """Warns of events that are newer than their class here: once for each type and version. Any thread."""
+    """A warning for the first event of each type and version that is newer than its class here."""
 
     def warn(self, event: DeliveredEvent, error: BaseException, handler: str, verdict: Verdict | None) -> None:
-        """Warn of the event if it is the first of its kind, and say what follows."""
+        """Log that the event is newer than its class, and the consequence, if it is the first of its kind."""
         if not self.is_first((event.event_type[:MAX_TYPE_LENGTH], _version(event))):
             return
         if verdict is not None and verdict.state is RowState.DEFERRED:
@@ -88,7 +91,7 @@ class NewerVersionWarning(FirstSeen):
 
 
 def _version(event: DeliveredEvent) -> object:
-    """The version of the event, None where nobody can read it."""
+    """Return the version of the event, or None if its payload cannot be read."""
     try:
         return event.version
     except PayloadError:

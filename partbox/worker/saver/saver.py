@@ -1,14 +1,14 @@
-"""Saves what is finished: the save rule's cursor of each partition with progress, its parks, its releases.
+"""The saver thread: it saves cursors and parked rows, and releases partitions.
 
-One fenced call saves everything that there is to save, unless an outage parks more at once than one statement could
-write within a lease: then call follows call, each of whole partitions. Nothing of a call is written if one of its
-partitions is no longer mine (⛨ DESIGN 5), and then the others are sent again.
+One fenced call saves everything there is, by the save rule. If an outage parks more rows at once than a statement could
+write within a lease, several calls follow each other, each for whole partitions. If this process has lost one of the
+partitions, nothing is written (⛨ DESIGN 5), and the call is sent again without them.
 
-One comes at the earliest 50 ms after the last, and not before 25 times what the quicker of the last two took (D1):
-an open transaction anywhere in the database keeps old row versions alive, and makes each save slower than the one
-before. A save of few events, or of many partitions with little progress each, waits up to 200 ms for more, unless
-somebody waits for it. One that releases partitions comes as soon as they are quiet, after 10 ms or what the last one
-took: nobody handles their events meanwhile.
+A save starts no sooner than 50 ms after the last one, and after 25 times the duration of the quicker of the last two
+(D1). An open transaction anywhere in the database keeps old row versions alive, which makes each save slower than the
+one before. A save of few events, or of many partitions with little progress each, waits up to 200 ms for more, unless
+the poller or an urgent change waits for it. A save that releases partitions starts as soon as they are quiet, after 10
+ms or the duration of the last save, because nobody handles their events meanwhile.
 """
 
 import threading
@@ -28,23 +28,29 @@ from partbox.worker.reports.outcomes import notify_saved
 from partbox.worker.session import log_lost_connection
 from partbox.worker.slot import SAVE_TICK, SAVED_AT
 
-MIN_INTERVAL = 0.05
-MAX_DELAY = 0.2
+MIN_INTERVAL = 0.05  # seconds
+MAX_DELAY = 0.2  # seconds
+# The pause between saves, as a multiple of their duration.
 DUTY_FACTOR = 25
 FEW_FINISHED = 48
-RELEASE_PAUSE = 0.01
+RELEASE_PAUSE = 0.01  # seconds
 ENOUGH_FINISHED = 48
 MANY_PARTITIONS = 32
-IDLE_ADVANCE = 60.0  # seconds after which a cursor that only moved with the horizon is saved
-ADVANCE_INTERVAL = 1.0  # seconds between two looks for those
-TICK_INTERVAL = 0.25
-RETRY_PAUSE = 0.1
+# Seconds after which a cursor that only moved with the horizon is saved.
+IDLE_ADVANCE = 60.0
+# Seconds between two searches for such cursors.
+ADVANCE_INTERVAL = 1.0
+TICK_INTERVAL = 0.25  # seconds
+RETRY_PAUSE = 0.1  # seconds
+# Parked rows that one call writes, unless they belong to one partition: no statement may outlast a lease.
 MAX_ROWS = 5_000
-"""Parked rows that one call writes, if they are not of one partition: no statement may take longer than a lease."""
 
 
 class Saver:
-    """The thread that saves. The poller gives it a connection, and takes it away when either one is lost."""
+    """The saver thread. The poller sets its connection, and removes it when a connection is lost.
+
+    `busy_seconds` is the time that the server spent on saves, and `saves` their number.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -54,33 +60,41 @@ class Saver:
         self._signals = context.signals
         self._conn: Connection[Any] | None = None
         self._me: UUID | None = None
+        # Guards the connection, and the saves that were gathered and not sent on it.
         self._conn_lock = threading.Lock()
-        self._has_progress = threading.Event()  # there may be something to save
-        self._has_release = threading.Event()  # there may be something to release
+        # Set if there may be something to save.
+        self._has_progress = threading.Event()
+        # Set if there may be a partition to release.
+        self._has_release = threading.Event()
         self._engine.wakes.save, self._engine.wakes.release = self._has_progress.set, self._has_release.set
         self._enough = min(ENOUGH_FINISHED, max(1, context.settings.window // 2))
         self._saved_at = 0.0
         self._advance_at = 0.0
         self._stop_asked = threading.Event()
-        self._unsent: list[PartitionSave] = []  # what a failed call left, or one that was full
-        self.busy_seconds = 0.0  # seconds that the server spent saving
+        # Saves that remain after a failed call, or after a full one.
+        self._unsent: list[PartitionSave] = []
+        self.busy_seconds = 0.0
         self.saves = 0
         self._last_seconds = 0.0
-        self._is_healthy = False  # there was a connection, and what there was to save could be saved
+        # True if there was a connection, and everything could be saved.
+        self._is_healthy = False
         self._thread = threading.Thread(target=self._run, name="partbox-saver", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the save in hand."""
+        """Stop the thread after the current save, and wait for its end."""
         self._stop_asked.set()
         self._has_progress.set()
         self._has_release.set()
         self._thread.join()
 
     def set_connection(self, conn: Connection[Any] | None, me: UUID | None) -> None:
-        """Save through `conn`, as `me`; None: hold still. Returns when the save in hand is over."""
+        """Set the connection and the instance id to save with; None suspends saving.
+
+        Returns after the current save. Saves that were gathered and not sent are discarded.
+        """
         with self._conn_lock:
             self._conn, self._me, self._unsent = conn, me, []
         self._has_progress.set()
@@ -98,12 +112,16 @@ class Saver:
             self._signals.report_failure(error)
 
     def _tick(self) -> None:
+        """Record in the process slot that the thread runs, and that it is healthy."""
         self._slot[SAVE_TICK] = now = boottime()
         if self._is_healthy:
             self._slot[SAVED_AT] = now
 
     def _pause(self, seconds: float) -> None:
-        """Rest, and tick, for a rest may be longer than a lease; end it early if there may be something to release."""
+        """Wait for up to `seconds`, and tick, because a pause may be longer than a lease.
+
+        The pause ends early if a partition may be released.
+        """
         began = time.monotonic()
         while (left := began + seconds - time.monotonic()) > 0 and not self._stop_asked.is_set():
             if self._has_release.wait(min(left, TICK_INTERVAL)):
@@ -112,10 +130,11 @@ class Saver:
             self._tick()
 
     def _save_once(self) -> float:
-        """One save, if there is anything; seconds until the next may come."""
-        with self._conn_lock:  # the connection, and what was gathered and not sent on it
+        """Save if there is anything to save, and return the seconds until the next save may start."""
+        with self._conn_lock:
             if self._conn is None or self._me is None:
-                self._is_healthy = self._conn is not None  # handlers that go on would keep it as it was
+                # Without this, handlers that go on would keep the flag as it was.
+                self._is_healthy = self._conn is not None
                 self._has_progress.clear()
                 return 0.0
             if save_delay := self._delay():
@@ -124,7 +143,7 @@ class Saver:
                 seconds = self.save(self._conn, self._me)
             except Error as error:
                 self._is_healthy = False
-                # A privilege that is missing is given back on the same connection: nothing was written meanwhile.
+                # A missing privilege can be granted again on the same connection, and nothing was written meanwhile.
                 gone = proof.ends_session(error) and not isinstance(error, InsufficientPrivilege)
                 if self._conn.closed or self._conn.broken or gone:
                     self._conn = None
@@ -132,7 +151,8 @@ class Saver:
                     self._signals.report_broken()
                     return 0.0
                 self._context.log("loop_error", "saving failed and is tried again: %s", error, loop="saver")
-                self._has_progress.set()  # there may be no other progress before this is saved
+                # No other progress may come before this is saved.
+                self._has_progress.set()
                 return RETRY_PAUSE
             self._is_healthy = True
             self.busy_seconds += seconds
@@ -141,15 +161,16 @@ class Saver:
             return self._pause_after(seconds)
 
     def _delay(self) -> float:
-        """Seconds to wait for more progress; 0: save now."""
+        """Return the seconds to wait for more progress, or 0 to save now."""
         if self._unsent or time.monotonic() - self._saved_at > MAX_DELAY:
             return 0.0
         return save_delay(self._engine.saves.unsaved(), self._enough)
 
     def _pause_after(self, seconds: float) -> float:
-        """Seconds of rest after a save. One slow save alone (a cold cache, a checkpoint) says nothing of the next.
+        """Return the seconds to pause after a save that took `seconds`.
 
-        After a death it does not rest so long: charged records wait for it, and with them all that is suspect.
+        A single slow save (a cold cache, a checkpoint) is no sign that the next will be slow. After another process
+        died, the pause is short, because charged records wait for the save, and all suspects wait for them.
         """
         usual = min(seconds, self._last_seconds)
         self._last_seconds = seconds
@@ -162,12 +183,17 @@ class Saver:
         )
 
     def save(self, conn: Connection[Any], me: UUID) -> float:
-        """Save what there is to save, as `me`; the seconds that the server took. By the thread only, if it runs."""
+        """Save all there is under instance id `me`, and return the seconds that the server took.
+
+        Partitions that this process has lost are reported and left out. A call writes at most `MAX_ROWS` rows, but
+        always one whole partition; the rest is kept for the next call. After an error all saves that were not committed
+        are kept. While the thread runs, only the thread may call this.
+        """
         waiting = self._gather()
         total = 0.0
         while waiting:
             self._unsent = waiting
-            # One call takes the first, and as many more as it may write the rows of.
+            # A call takes the first save, and as many more as fit into `MAX_ROWS` rows.
             rows = accumulate(save.rows for save in waiting)
             saves = waiting[: max(1, sum(1 for _ in takewhile(lambda so_far: so_far <= MAX_ROWS, rows)))]
             owned, seconds = cursors.save(
@@ -189,17 +215,18 @@ class Saver:
         return total
 
     def _gather(self) -> list[PartitionSave]:
-        """Take what an earlier call left, else all that is dirty now."""
+        """Return the saves left from an earlier call, or gather new saves."""
         if self._unsent:
             return self._engine.saves.filter_owned(self._unsent)
-        self._has_progress.clear()  # before it is gathered: what comes after that sets it again
+        # Clear before gathering: later progress sets the event again.
+        self._has_progress.clear()
         self._has_release.clear()
         return self._engine.saves.gather(time.monotonic())
 
     def _advance_idle(self, now: float) -> None:
-        """Cursors that only moved with the horizon are saved once a minute: they hold back pruning and purge.
+        """Schedule a save of cursors that moved with the horizon only, once a minute.
 
-        By the clock, however busy other partitions are.
+        Such cursors hold back pruning and purge. The interval does not depend on how busy other partitions are.
         """
         if now < self._advance_at:
             return
@@ -208,10 +235,10 @@ class Saver:
 
 
 def save_delay(unsaved: UnsavedWork, enough: int) -> float:
-    """Seconds to wait for more progress; 0: it is worth a save, or somebody waits for one.
+    """Return the seconds to wait for more progress, or 0 to save now.
 
-    A save costs a statement, and every partition of it some 170 bytes of WAL: `enough` is the number of finished
-    records for which one is worth that.
+    A save costs a statement, and about 170 bytes of WAL for each partition. `enough` is the number of finished records
+    that makes a partition worth that.
     """
     if unsaved.is_urgent:
         return 0.0
