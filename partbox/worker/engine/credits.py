@@ -26,10 +26,9 @@ SHORT_PATIENCE, LONG_PATIENCE = 0.05, 0.15
 class Credit(NamedTuple):
     """The number of records that one poll may read from each partition, and the bytes that are free in memory.
 
-    `rooms` are new records, in the order of `partitions`, and `cap` bounds the late records of each. `backlog` is the
-    room of the partitions that have a backlog. `is_enough` is True if that is half a page, or less than half a page is
-    left to run. `patience` is in seconds. `blocked_by_slow` are partitions whose slow handlers prevent reading; pass
-    them to `Credits.evict_slow`.
+    `rooms` are new records, and `cap` bounds the late records of each partition. `backlog` is the room of partitions
+    with a backlog. `is_enough` is True if that is half a page, or less is left to run. `patience` is in seconds. Pass
+    `blocked_by_slow`, whose slow handlers prevent reading, to `Credits.evict_slow`.
     """
 
     partitions: list[Partition]
@@ -44,8 +43,8 @@ class Credit(NamedTuple):
     def is_worth(self, waited: float) -> bool:
         """Return True if a poll is worth its cost for the backlog alone, `waited` seconds after the last one.
 
-        Saves free room bit by bit, and each poll examines all partitions. Polls at every save would return almost
-        nothing, so a poll waits for enough room, or until the patience is over. Then room for a single record suffices.
+        Saves free room bit by bit, and each poll examines all partitions, so polls at every save would return almost
+        nothing. After `patience` seconds, room for a single record suffices.
         """
         return self.backlog > 0 and (self.is_enough or waited > self.patience)
 
@@ -60,11 +59,7 @@ class MemoryLoad(NamedTuple):
 
 
 class Credits:
-    """The poller's view of the engine: the groups to poll, and the room in memory.
-
-    Only the poller's thread uses it. `transactional` means that some handlers are transactional, so late records wait
-    in no lane.
-    """
+    """The groups to poll and the room in memory. Only the poller's thread uses this."""
 
     def __init__(
         self, state: EngineState, scheduler: LaneScheduler, budget: ReadBudget, *, transactional: bool
@@ -73,6 +68,7 @@ class Credits:
         self._lock = state.lock
         self._scheduler = scheduler
         self._budget = budget
+        # True if some handlers are transactional, so that late records wait in no lane.
         self._transactional = transactional
 
     @property
@@ -85,8 +81,8 @@ class Credits:
     def groups(self, shared: Page | None) -> PollGroups:
         """Return the partitions that may be polled now, grouped by how they are polled.
 
-        `shared` is the page that partitions in lockstep share. If some partitions are caught up, the others keep that
-        page, because a quick poll moves the shared page on.
+        Partitions that are behind keep the `shared` page as their own base, because quick polls move the shared page
+        on.
         """
         owned = self._state.partitions.values()
         cut = any(each.cursor.cut is not None for each in owned)
@@ -106,8 +102,7 @@ class Credits:
     def ask(self, partitions: list[Partition]) -> Credit:
         """Return the credit for a full poll of one or more partitions.
 
-        `blocked_by_slow` has the partitions with running lanes whose windows are full, or all owned partitions with
-        running lanes if no bytes are free.
+        `blocked_by_slow` has the running partitions with full windows, or all that run if no bytes are free.
         """
         budget = self._budget
         left = budget.left(self._state.partitions.values())
@@ -131,10 +126,7 @@ class Credits:
     # A lane ends or its event is parked, but never both.
     @under_lock
     def evict_slow(self, blocked_by_slow: Collection[Partition], now: float) -> None:
-        """Park events that have run or waited too long in these partitions, and their keys behind them.
-
-        The handlers go on. `now` is in monotonic seconds.
-        """
+        """Park events that ran or waited too long in these partitions, and their keys. The handlers go on."""
         self._scheduler.evict_slow(blocked_by_slow, now)
 
     # Runners and saves free room while it is counted.
@@ -146,17 +138,16 @@ class Credits:
     # Handlers that end free bytes.
     @under_lock
     def greedy(self, credit: Credit) -> set[int]:
-        """Return the numbers of the partitions that hold more payload bytes than the credit has left.
+        """Return the numbers of partitions with more payload bytes than the credit has left.
 
         Such partitions get no large payload now, so none holds more than half of the bytes that the others leave.
         """
         return {each.number for each in credit.partitions if self._budget.greedy(each, credit.bytes)}
 
     def reserve_page(self, caught_up: Mapping[int, Partition], rows: Sequence[Row]) -> bool:
-        """Reserve room for the rows of a quick page; return False if they do not all fit.
+        """Reserve room for the rows of a quick page; return False if they do not all fit. Late rows need none.
 
-        Late rows need no room. A page that does not fit is discarded as a whole, and all partitions are polled in full
-        (⛨ DESIGN 4, EVIDENCE H2).
+        A page that does not fit is discarded, and all partitions are polled in full (⛨ DESIGN 4, EVIDENCE H2).
         """
         self._budget.learn_size(rows)
         ids: defaultdict[int, list[int]] = defaultdict(list)
@@ -170,10 +161,7 @@ class Credits:
     # The lock guards the bytes that partitions hold.
     @under_lock
     def bytes_for_quick_page(self, records: int) -> int:
-        """Return the bytes that large payloads of a quick page with `records` rows may take.
-
-        At least 1 while any bytes are free.
-        """
+        """Return the bytes for large payloads of a quick page: at least 1 if any are free."""
         return self._budget.bytes_for_payloads(records, self._budget.left(self._state.partitions.values()))
 
     def bytes_for_payloads(self, records: int, left: int) -> int:
@@ -206,30 +194,23 @@ class Credits:
         return {number: each.parked.open for number, each in owned if each.phase is not Phase.LOST}
 
     def _has_room(self, partition: Partition, ids: list[int]) -> bool:
-        """Return True if the ids above the partition's cursor fit into its room; lower ids are late records."""
         return len(ids) - bisect_right(ids, partition.cursor.last_id) <= self._budget.room_of(partition)
 
     def _blocked_by_slow(self, full: Iterable[Partition]) -> set[Partition]:
-        """Return the partitions that hold back reading and have running lanes.
-
-        The candidates are the partitions with full windows, or all owned partitions if no bytes are free. While a
-        handler has a limit, partitions without running lanes count too.
-        """
+        # If no bytes are free, any partition may hold them. While a handler has a limit, lanes that wait for it hold
+        # back reading too.
         in_the_way = self._state.partitions.values() if self._budget.is_starved else full
         return {each for each in in_the_way if each.running or self._scheduler.limited is not None}
 
     def _may_poll(self, partition: Partition) -> bool:
-        """Return True if the partition may be polled now.
-
-        A cut page is read to its end even while the partition drains, because a release saves no cursor inside a cut
-        page (DESIGN 5). The late records are parked then. With transactional handlers late records are parked too: the
-        effects of the handlers wait for the whole page, so the bytes would never be freed. Otherwise there must be
-        bytes for the next piece.
-        """
         phase = partition.phase
         if phase is Phase.LOST or not partition.may_begin():
             return False
         if partition.cursor.cut is None:
             return phase is not Phase.DRAINING
+        # A cut page is read to its end even while the partition drains, because a release saves no cursor inside a cut
+        # page (DESIGN 5). The late records are parked then. Transactional handlers have the late records parked too,
+        # because effects wait for the whole page, and the bytes would never be freed. Otherwise there must be bytes for
+        # the next piece.
         parks = phase is Phase.DRAINING or self._transactional
         return parks or not (self._budget.is_starved or self._budget.awaits_bytes(partition))

@@ -27,11 +27,7 @@ MAX_HOLD = 3.0
 
 
 class DeadLetter:
-    """A dead event for the dead-letter hook, with the text of its error.
-
-    `incarnation` is that of the partition when the event was loaded. While `holds_release` is True, the hook runs and
-    the partition is not released.
-    """
+    """A dead event for the hook. While `holds_release` is True the hook runs, and the partition is not released."""
 
     __slots__ = ("error", "event", "holds_release", "incarnation", "partition")
 
@@ -39,6 +35,7 @@ class DeadLetter:
         self.partition = partition
         self.event = event
         self.error = error
+        # The incarnation of the partition when the event was loaded.
         self.incarnation = partition.incarnation
         self.holds_release = False
 
@@ -84,10 +81,10 @@ class DeadLetterQueue:
     # Either a release sees the call, or the call does not begin.
     @under_lock
     def take(self, now: float) -> DeadLetter | None:
-        """Return the next event for the hook, or None, and make it the current one.
+        """Return the next event for the hook, or None. End its call with `note_delivered` or `failed`.
 
         Events of partitions that are stopping or were read again are discarded: their rows stay due for the next
-        reader. End the call with `note_delivered` or `failed`.
+        reader.
         """
         while self._waiting:
             dead_letter = self._waiting.popleft()
@@ -113,7 +110,7 @@ class DeadLetterQueue:
     def failed(self, dead_letter: DeadLetter, now: float, *, away: bool, pauses: bool = True) -> HookDelays | None:
         """Schedule another call for the event; return None if the call was given up before.
 
-        `away` means that the hook's target does not answer, for any event. `pauses` means that other events wait too.
+        `away`: the hook's target does not answer, for any event. `pauses`: other events wait too.
         """
         pause = min(2 * self._pause or FIRST_PAUSE, LONGEST_PAUSE if away else LONGEST_OF_ERRORS)
         delays = HookDelays(max(RETRY, pause), pause)
@@ -127,10 +124,7 @@ class DeadLetterQueue:
     # A release is gathered only for a partition that no call holds.
     @under_lock
     def abandon_slow(self, now: float) -> None:
-        """Let the partition be released if the current call has taken too long.
-
-        The event stays due for the next owner.
-        """
+        """Let the partition be released if the call takes too long. The next owner repeats the event."""
         if self._current is not None and now >= self._began + self._hold:
             self._end_hold(self._current)
 
@@ -154,7 +148,6 @@ class DeadLetterQueue:
         return True
 
     def _note(self, dead_letter: DeadLetter, delay: float | None) -> None:
-        """Schedule the result for the next save, unless the partition was lost or read again."""
         partition = dead_letter.partition
         if not partition.lost and partition.incarnation == dead_letter.incarnation:
             partition.parked.dead_letter(dead_letter.event, delay)

@@ -1,8 +1,4 @@
-"""The root object of a process's in-memory state.
-
-`Engine` creates the shared state and one object for each caller: the poller, the runners, the saver and the ownership
-loop.
-"""
+"""The root object of a process's in-memory state, with one part for each of its callers."""
 
 from partbox.codecs import Codecs
 from partbox.events.delivered import STATELESS, ClaimContext, Decoder, ProcessState

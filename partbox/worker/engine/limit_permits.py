@@ -1,7 +1,4 @@
-"""Operations on limited handlers: the limits in force, the permits, and the events that wait for one.
-
-While no handler has a limit there is no limited queue, and the checks here return without taking the lock.
-"""
+"""Operations on limited handlers: the limits in force, the permits, and the events that wait for one."""
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -20,15 +17,15 @@ from partbox.worker.engine.state import EngineState
 class LimitPermits:
     """The interface to the limited queue, for runners and for the poller, which keeps the timer.
 
-    `limit_key_of` returns the limit key that was noted on an event. The function runs with the lock held, so it must
-    not call the application. An event without a noted key does not wait: its runner finds that the handler has a limit,
-    computes the key, and ends the lane, which waits from then on.
+    An event without a limit key does not wait: its runner finds that the handler has a limit, computes the key, and
+    ends the lane, which waits from then on.
     """
 
     def __init__(self, state: EngineState, scheduler: LaneScheduler) -> None:
         self._state = state
         self._lock = state.lock
         self._scheduler = scheduler
+        # The engine's lock is held, so this reads the noted key and does not call the application.
         self.limit_key_of: LimitKeyOf = lambda event: getattr(event, "limit_key", None)
         # Kept when no limit is left, because evicted rows may remain.
         self._queue: LimitedQueue | None = None
@@ -51,10 +48,7 @@ class LimitPermits:
         self._wake_drivers(limited)
 
     def covers(self, lane: Lane, event_id: int | None = None) -> bool:
-        """Return True if the lane holds a permit, which must be for event `event_id` if that is given.
-
-        The lane's runner calls this without the lock.
-        """
+        """Return True if the lane holds a permit (for this event, if given). The lane's runner calls this unlocked."""
         permit = self._permit(lane)
         return permit is not None and event_id in (None, permit[1])
 
@@ -67,10 +61,7 @@ class LimitPermits:
         return [event for event in islice(lane.queue, most) if getattr(event, "limit_key", None) is None]
 
     def destination(self, lane: Lane, to: Destination) -> Destination:
-        """Return the destination of a list that begins with this lane.
-
-        If the lane holds a permit, only events with its limit key may join.
-        """
+        """Return the destination of a list that begins with this lane, narrowed to its permit's limit key."""
         permit = self._permit(lane)
         if permit is None:
             return to
@@ -78,10 +69,7 @@ class LimitPermits:
         return to._replace(limit_key=limit_key, fits=lambda event: limit_key_of(event) == limit_key)
 
     def next_at(self, now: float) -> float | None:
-        """Return the monotonic time at which the poller must call `give_permits`, or None.
-
-        A runner that finds an earlier permit wakes the poller.
-        """
+        """Return the monotonic time at which the poller must call `give_permits`, unless woken before, or None."""
         if self._scheduler.limited is None:
             return None
         # No runner may find a permit between the look and the answer.
@@ -123,7 +111,6 @@ class LimitPermits:
         return None if limited is None else limited.covers(lane)
 
     def _note_ownership(self, now: float | None) -> None:
-        """Update the queue after partitions were claimed, lost or began to drain. Lock held."""
         limited, share = self._queue, self._share()
         if limited is not None:
             limited.forget_lost()
@@ -152,8 +139,5 @@ class LimitPermits:
             self._state.wakes.poll()
 
     def _share(self) -> float:
-        """Return the share of all 256 partitions in which handlers may start, from 0 to 1.
-
-        A draining partition does not count, because its next owner may start handlers before this process knows.
-        """
+        # A draining partition does not count, because its next owner may start handlers before this process knows.
         return sum(not each.is_stopping for each in self._state.partitions.values()) / 256

@@ -39,10 +39,7 @@ INTERVAL_FULL, INTERVAL_ELSE = 0.1, 1.0
 
 
 class WaitingLane(NamedTuple):
-    """A lane that waits for a permit for the event at its head.
-
-    `head` is the id of that event, and `since` is in monotonic seconds.
-    """
+    """A lane that waits for a permit for the event with id `head`, since the monotonic time `since`."""
 
     lane: Lane
     head: int
@@ -55,10 +52,7 @@ class WaitingLane(NamedTuple):
 
 
 class EvictedRow(NamedTuple):
-    """The parked row of an evicted event, which waits for a limit key outside memory.
-
-    `since` is the time of the eviction in monotonic seconds.
-    """
+    """The parked row of an event that was evicted at `since` (monotonic seconds) and waits for a limit key."""
 
     partition: Partition
     incarnation: int
@@ -79,21 +73,14 @@ class EvictedRow(NamedTuple):
 
 
 class EvictableLanes(NamedTuple):
-    """Lanes that must leave memory.
-
-    `evicted` holds each lane that was taken out of the line, with its limit key and the seconds until its turn.
-    `oversized` holds lanes that keep only the event at their head.
-    """
+    """Lanes to evict, each with its limit key and the seconds until its turn, and lanes that keep only their heads."""
 
     evicted: Sequence[tuple[Lane, LimitKey, float]] = ()
     oversized: Sequence[Lane] = ()
 
 
 class LimitWait(NamedTuple):
-    """The number of events that wait for one limit key.
-
-    `since` is when the first of them began to wait, in monotonic seconds.
-    """
+    """The number of events that wait for one limit key, the first since `since` (monotonic seconds)."""
 
     limit_key: LimitKey
     events: int
@@ -103,8 +90,8 @@ class LimitWait(NamedTuple):
 class LimitedQueue:
     """A run queue that starts the lanes of limited handlers only when they have a permit.
 
-    `turns` holds the lanes that wait for a permit, and `unlimited` all others. All times are monotonic seconds. Every
-    method but `covers` needs the engine's lock. `poll` must set the clock before `take` is called.
+    Every method but `covers` needs the engine's lock. `poll` sets the clock (monotonic seconds), and comes before
+    `take`.
     """
 
     def __init__(self, queue: RunQueue, limit_key_of: LimitKeyOf) -> None:
@@ -131,10 +118,7 @@ class LimitedQueue:
         return len(self.unlimited) + len(self.turns)
 
     def add(self, lanes: Sequence[Lane], *, due: bool) -> None:
-        """Queue lanes that are ready to run, each by the limit key of the event at its head.
-
-        Parked events go before new events of the same limit key, and count as waiting from then on.
-        """
+        """Queue ready lanes, each by the limit key of its head. Parked events go before new events."""
         free = []
         for lane in lanes:
             limit_key = self._limit_key(lane)
@@ -156,10 +140,7 @@ class LimitedQueue:
             self._requeue(self.turns.take(limit_key, lambda _: True, 1))
 
     def take(self) -> list[Lane]:
-        """Return the next lanes to run, or an empty list: alternately unlimited lanes and one with a permit.
-
-        The permit is held until `ended` is called for its lane.
-        """
+        """Return the next lanes to run: by turns lanes without a limit, and one lane that gets a permit."""
         self._unlimited_first = not self._unlimited_first
         limit_key = self.turns.next(self._now)
         if limit_key is None or (self._unlimited_first and len(self.unlimited)):
@@ -172,11 +153,7 @@ class LimitedQueue:
         return [waiting.lane]
 
     def take_joining(self, joining: Callable[[Lane], int], most: int, limit_key: LimitKey | None = None) -> list[Lane]:
-        """Return lanes whose first events join a list that runs already.
-
-        `joining` returns the number of events that a lane adds, and `most` is their maximum in total. With a limit key,
-        only lanes that wait for that key are searched, and they use the permit of the list.
-        """
+        """Remove and return lanes of this limit key, or of none, as `ReadyQueue.take_joining` does."""
         if limit_key is None:
             return self.unlimited.take_joining(joining, most)
         left = most
@@ -202,8 +179,8 @@ class LimitedQueue:
     def next_at(self, *, full: bool) -> float | None:
         """Return the time at which the poller must look at permits, or None, and set the timer to it.
 
-        That is the time of the next permit, but no sooner than `POLL_INTERVAL` from now. If permits are ready and the
-        process is not `full`, runners are woken, and each may find a later time.
+        If permits are ready and the process is not `full`, the poller looks again soon, as woken runners may change the
+        time.
         """
         at = self.turns.next_at()
         if at is None and not (len(self.turns) and not full):
@@ -232,10 +209,7 @@ class LimitedQueue:
         self.poll(now)
 
     def share(self, share: float, now: float | None) -> None:
-        """Set the share of the partitions that this process owns, from 0 to 1.
-
-        `now` is None if the share has shrunk since the last `poll`.
-        """
+        """Set the share of all partitions owned by this process (0 to 1); `now` is None if it shrank."""
         self.poll(self._now if now is None else now)
         self.turns.change_share(share, self._now)
         self.drop_stale()
@@ -248,10 +222,9 @@ class LimitedQueue:
     def evictable(self, full: Collection[Partition], before: float, now: float) -> EvictableLanes:
         """Remove and return the lanes that should leave memory, with the seconds until their turns.
 
-        In partitions whose windows are `full`, lanes leave if they have no turn soon, are long, or have waited since
-        `before`. Elsewhere only lanes with a parked event leave, if they would hold memory for long. In a full window,
-        a long lane with a parked event at its head keeps that event alone. A charged event stays, because it would run
-        uncharged after an eviction.
+        In partitions with `full` windows, a lane leaves if it has no turn soon, is long, or has waited since `before`.
+        A long lane with a parked head keeps only that head. Elsewhere, a lane leaves if its parked head would hold
+        memory for long. A charged event stays, because it would run uncharged afterwards.
         """
         oversized: list[Lane] = []
 
@@ -286,10 +259,7 @@ class LimitedQueue:
         self._short_queues.add(limit_key)
 
     def take_returning(self) -> Iterator[EvictedRow]:
-        """Yield the evicted rows whose events may start within the next seconds.
-
-        If the handler has no limit any more, yield all of its rows.
-        """
+        """Yield the evicted rows that may start within seconds, or all if the limit is gone."""
         for limit_key in [*self._short_queues]:
             evicted, room = self._evicted[limit_key], inf
             returning = [each for each in self._returning.pop(limit_key, ()) if each.is_returning()]
@@ -330,11 +300,11 @@ class LimitedQueue:
         return sum(lane.key[0] is None and bool(lane.queue) and lane.queue[0].parked is not None for lane in lanes)
 
     def _promise_delay(self, limit_key: LimitKey, now: float) -> float:
-        """Return the seconds until an evicted lane has its turn, after the lanes in line and evicted before."""
         pace, _, most = self.turns.bounds(limit_key[0])
         # Without a rate, assume that each call takes a second.
         speed = pace or most
         in_line, _ = self.turns.count(limit_key)
+        # The turn comes after all lanes in line, and all lanes evicted before.
         at = max(self._promised.get(limit_key, 0.0), now + max(KEEP_SECONDS, in_line / speed))
         self._promised[limit_key] = at + 1 / speed
         return at - now
@@ -366,8 +336,5 @@ class LimitedQueue:
 
 
 def _count_starts(bounds: ProcessBounds, seconds: float) -> float:
-    """Return how many lanes of a limit key may start in `seconds`.
-
-    Without a rate this depends on when calls end, so the result is a guess.
-    """
+    """Return how many lanes of a limit key may start in `seconds`: a guess if the limit has no rate."""
     return MIN_LANES if bounds.pace is None else seconds * bounds.pace

@@ -46,9 +46,8 @@ class DueRow(NamedTuple):
 class DueQuery(NamedTuple):
     """The parameters of a query for due rows.
 
-    `taken` are the ids of rows that are in memory already, and `early` some ids of rows that may be fetched before they
-    are due. `bytes` are free for their events. `in_line` is the number of parked events in memory that wait for a
-    permit.
+    `taken` are ids in memory, `early` ids that may be fetched before they are due, `bytes` the bytes free for events,
+    and `in_line` the parked events in memory that wait for a permit.
     """
 
     partitions: dict[int, Partition]
@@ -105,10 +104,7 @@ class ParkedScheduler:
     # The lock guards the wake-ups.
     @under_lock
     def next_at(self) -> float | None:
-        """Return the monotonic time at which a blocked key may wake.
-
-        None if there is none, or if no bytes are free for its events.
-        """
+        """Return the monotonic time at which a blocked key may wake, or None if no event can be loaded."""
         return None if self._budget.is_starved else self._state.next_wakeup()
 
     # Trials end with saves and with handlers.
@@ -120,17 +116,16 @@ class ParkedScheduler:
     # Each trial is taken once.
     @under_lock
     def take_keyless(self) -> Collection[int]:
-        """Return the partitions with suspects or early rows that block nothing and may be fetched now."""
+        """Return the partitions to query for suspects and early rows that block nothing."""
         early, self._state.early = self._state.early, set()
         return early | self._state.charges.take_keyless() if self._state.charges.keyless else early
 
     # Other threads park and save events, which changes the heads.
     @under_lock
     def wake(self, now: float, most: int) -> tuple[list[WokenKey], int]:
-        """Return at most `most` blocked keys whose heads may run now, and the bytes free for their events.
+        """Return at most `most` blocked keys to run now, and the bytes free for their events.
 
-        A suspect head that may not be charged yet waits for its trial. The caller must pass every returned key to
-        `queue` or `put_back`.
+        A suspect head that may not be charged yet waits for its trial. Pass each key to `queue` or `put_back`.
         """
         at = self._state.next_wakeup()
         if at is None or at > now:
@@ -157,10 +152,7 @@ class ParkedScheduler:
     # A key has no wake-up while its rows are loaded, and other threads must see both or neither.
     @under_lock
     def cut(self, woken: Sequence[WokenKey], left_out: Collection[int]) -> list[WokenKey]:
-        """Put back the rows of each key from the first one in `left_out` on, and return the rest.
-
-        The events of these rows were not fetched, and no later row of the key may run before them.
-        """
+        """Put back the rows of each key from the first in `left_out` on, and return the other rows."""
         kept = []
         for partition, key, rows in woken:
             complete = list(takewhile(lambda row: row.id not in left_out, rows))
@@ -182,10 +174,7 @@ class ParkedScheduler:
     def queue(
         self, woken: Iterable[WokenKey], bodies: Mapping[int, Row], dead: Mapping[int, Verdict]
     ) -> list[BuriedEvent]:
-        """Queue the events of woken keys, and bury the heads with a verdict in `dead`.
-
-        `bodies` maps record ids to the fetched records. Return the buried events, for the caller to report.
-        """
+        """Queue the events of woken keys, bury heads with a verdict in `dead`, and return the buried events."""
         buried = []
         for partition, key, rows in woken:
             if (verdict := dead.get(rows[0].id)) is not None:
@@ -197,8 +186,7 @@ class ParkedScheduler:
     def queue_chain(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
         """Queue the events of rows of one blocked key, in order. Lock held.
 
-        While the events were fetched, an event of the key may have failed or been put back. So newer events that wait
-        in memory are parked, and rows that are not the next of their chain any more are put back.
+        An event of the key may have failed or been put back since, so newer events in memory are parked first.
         """
         chain, lane = partition.parked.chains.get(key), partition.lanes.get(key)
         if chain is not None:
@@ -215,10 +203,7 @@ class ParkedScheduler:
     # The rows in memory and the rows that a save deletes belong to one moment.
     @under_lock
     def build_due_query(self, numbers: Iterable[int], most: int) -> DueQuery:
-        """Return the parameters of a query for due rows of these partitions.
-
-        Partitions that are stopping or may not begin yet are left out. The query covers at most `most` early rows.
-        """
+        """Return the query for due rows, and at most `most` early rows, of partitions that run."""
         owned = ((number, self._state.partitions.get(number)) for number in numbers)
         mine = {number: each for number, each in owned if each and not each.is_stopping and each.may_begin()}
         taken = [id for partition in mine.values() for id in (*partition.parked.taken, *partition.parked.deleting)]
@@ -234,7 +219,7 @@ class ParkedScheduler:
     def admit(
         self, asked: DueQuery, stored: Sequence[StoredRow], left_out: Collection[int], now: float
     ) -> tuple[list[DueRow], bool]:
-        """Return the stored rows that may run now, and whether they are all that were found.
+        """Return the stored rows that may run now, and whether every row may.
 
         A row that was parked and saved during the query is in memory already, and is left out.
         """
@@ -257,7 +242,7 @@ class ParkedScheduler:
     # The lock guards the parked rows.
     @under_lock
     def return_suspects(self, suspects: Iterable[SuspectRow]) -> None:
-        """End the trial of suspect rows whose charge could not be saved, so that they are found again."""
+        """End the trial of suspect rows whose charge could not be saved."""
         for _, row in suspects:
             row.end_trial()
 
@@ -266,9 +251,9 @@ class ParkedScheduler:
     def queue_due(
         self, due: Iterable[DueRow], bodies: Mapping[int, Row], dead: Mapping[int, Verdict], read: Iterable[Partition]
     ) -> list[BuriedEvent]:
-        """Queue the events of due rows, and bury the rows with a verdict in `dead`.
+        """Queue due rows, bury rows with a verdict in `dead`, and return the buried events.
 
-        The partitions in `read` have no other due rows. Return the buried events, for the caller to report.
+        The partitions in `read` have no other due rows.
         """
         buried = []
         for partition, stored, row in due:
@@ -296,20 +281,19 @@ class ParkedScheduler:
             partition.suspects.charged(row)
 
     def _admit(self, partition: Partition, stored: StoredRow, row: ParkedRow) -> bool:
-        """Return True if the row may be queued now; a suspect that would be charged must have its turn.
-
-        Dead rows go to the hook, and rows of blocked keys are held, so neither is charged. A row whose record is still
-        to be read waits for that: if it were done first, its row would be gone when the next owner reads the record
-        (EVIDENCE B6).
-        """
+        """Return True if the row may be queued now; a suspect that would be charged must have its turn."""
+        # A dead row goes to the hook, and does not run, so it is not charged.
         if row.state is RowState.DEAD:
             return True
+        # A row whose record is still to be read waits for that. If it were done first, its row would be gone when the
+        # next owner reads the record (EVIDENCE B6).
         if not partition.parked.is_met(row):
             return False
         if not row.suspect:
             return True
         key = make_key(stored.aggregate_type, stored.aggregate_id) if stored.aggregate_id else None
         chain = None if key is None else partition.parked.chains.get(key)
+        # A row of a blocked key is held and does not run, so it is not charged.
         if chain is not None and not chain.caught_up():
             return True
         return self._state.charges.admit(partition, None, row)
@@ -343,7 +327,6 @@ class ParkedScheduler:
         return [(event, verdict)]
 
     def _queue_dead_letter(self, partition: Partition, stored: StoredRow, row: ParkedRow, body: Row | None) -> None:
-        """Queue a dead event for the hook. If its record is gone, delete the row instead."""
         if body is None:
             partition.parked.delete(row, b"")
             self._state.mark_dirty(partition)
@@ -353,10 +336,6 @@ class ParkedScheduler:
         self._dead_letters.add(DeadLetter(partition, event, stored.error or ""))
 
     def _queue(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
-        """Append the events of rows to the lane of their key, and make the lane ready.
-
-        A row whose record is gone is deleted.
-        """
         lane = partition.lanes.get(key) or Lane(partition, key)
         for row in rows:
             body = bodies.get(row.id)

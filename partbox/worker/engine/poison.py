@@ -30,10 +30,7 @@ class _ChargedRow(NamedTuple):
 
     @property
     def is_at_risk(self) -> bool:
-        """True if the row would be accused should this process die now.
-
-        If its partition was lost or read again, it is judged there.
-        """
+        """True if a death now would accuse the row. If its partition is lost or read again, it is judged there."""
         partition, row = self.partition, self.row
         if partition.lost or partition.incarnation != self.incarnation:
             return False
@@ -47,9 +44,9 @@ class _WaitingKey(NamedTuple):
 
 
 class Charges:
-    """The suspect rows that are charged now, and the keys and partitions whose suspects wait.
+    """The suspects of one process: rows that are charged now, and keys and partitions that wait for a trial.
 
-    At most `limit` charged rows run at once, and an accused one runs alone.
+    At most `limit` charged rows run at once, and an accused row runs alone.
     """
 
     def __init__(self, limit: int) -> None:
@@ -67,10 +64,9 @@ class Charges:
         return bool(self._accused or self._others or self.keyless)
 
     def admit(self, partition: Partition, key: Key | None, row: ParkedRow) -> bool:
-        """Start the trial of a suspect row and return True, or let it wait and return False.
+        """Start the trial of a suspect row and return True, or let its key wait and return False.
 
-        `key` is None for a row that blocks nothing; its partition waits instead. `take_next_trials` and `take_keyless`
-        return keys and partitions whose turn has come.
+        `key` is None for a row that blocks nothing. `take_next_trials` and `take_keyless` return whose turn has come.
         """
         self._prune()
         free = not self._accused and not any(self.keyless.values()) and self._count_room() > 0
@@ -103,7 +99,6 @@ class Charges:
         return taken
 
     def _count_room(self) -> int:
-        """Return how many more suspects that are not accused may be charged."""
         if any(each.accused for each in self._charged):
             return 0
         running = sum(each.row.charged for each in self._charged)

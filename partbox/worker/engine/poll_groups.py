@@ -13,12 +13,11 @@ from partbox.worker.engine.partition import Partition
 
 
 class PollGroups:
-    """The partitions that may be polled, grouped by their read mode.
+    """The partitions that may be polled, grouped by how they are polled.
 
-    `fresh` partitions are polled alone, all others `together`. The latter are `behind`, or `caught_up` with the shared
-    page, by number; `bits` is that set as a quick poll takes it. `cut` is True if an owned partition, which may be
-    waiting for bytes, is inside a cut page. The groups are built again after a full poll, when a partition comes, goes
-    or drains, and at every look while a page is cut.
+    `fresh` partitions are polled alone, and others `together`, as `caught_up` (also a set of `bits`) or `behind`.
+    `cut`: an owned partition, perhaps waiting for bytes, is in a cut page. Build the groups again after a full poll,
+    after a change of partitions, and at every look while `cut`.
     """
 
     __slots__ = ("behind", "bits", "caught_up", "cut", "fresh", "together")

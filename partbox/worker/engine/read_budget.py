@@ -25,8 +25,7 @@ SAMPLE = 16
 class ReadBounds(NamedTuple):
     """The settings that bound reading, in records, except `window_bytes`.
 
-    `page` is the size of one poll. `window` and `max_parked` bound one partition, and `max_waiting` the waiting rows of
-    the whole subscription.
+    `window` and `max_parked` bound one partition, and `max_waiting` the whole subscription.
     """
 
     page: int
@@ -40,10 +39,7 @@ UNBOUNDED = ReadBounds(1 << 40, 1 << 40, 1 << 40, 1 << 60)
 
 
 class ReadBudget:
-    """The records and bytes that a process may still read.
-
-    `is_starved` means that no bytes are left. Methods that take partitions need the engine's lock.
-    """
+    """The records and bytes that a process may still read. Methods that take partitions need the engine's lock."""
 
     def __init__(self, bounds: ReadBounds) -> None:
         self._page, self._window, self._max_parked, self._window_bytes, max_waiting = bounds
@@ -89,11 +85,9 @@ class ReadBudget:
         return left
 
     def reserve(self, records: int, owned: Iterable[Partition]) -> bool:
-        """Subtract the bytes of `records` records from the bytes left; return False if they do not fit.
-
-        The bytes in memory are counted again only if it may matter, because that takes longer than a small page.
-        """
+        """Subtract the bytes of `records` records from the bytes left; return False if they do not fit."""
         bytes = int(records * self._mean_bytes)
+        # Count the bytes again only if it may matter: that takes longer than a small page.
         if bytes > self._left and bytes > self.left(owned):
             return False
         self._left -= bytes
@@ -121,9 +115,9 @@ class ReadBudget:
         return min(self._late_cap or cursor.MAX_LATE, max(LEAST_SHARE, int(left / self._mean_bytes / partitions)))
 
     def bytes_for_payloads(self, records: int, left: int) -> int:
-        """Return half of the bytes that `records` records leave of `left`, for large payloads.
+        """Return the bytes for large payloads of `records` records, if `left` bytes are free.
 
-        At least 1 while any are left, and 0 otherwise.
+        That is half of the bytes that the records leave, but at least 1 while any bytes are free.
         """
         return max(int(left - records * self._mean_bytes) // 2, 1) if left > 0 else 0
 

@@ -28,10 +28,7 @@ class RunQueue(Protocol):
         ...
 
     def take_joining(self, joining: Callable[[Lane], int], most: int) -> list[Lane]:
-        """Remove and return lanes until `most` of their events join a list.
-
-        `joining` returns the number of events that a lane adds, 0 if the lane does not join.
-        """
+        """Remove and return lanes until `most` of their events join; `joining` counts a lane's events."""
         ...
 
 
@@ -64,10 +61,7 @@ class ReadyQueue:
         return [due.popleft() if due and (self._rotation == 0 or not fresh) else fresh.popleft()]
 
     def take_joining(self, joining: Callable[[Lane], int], most: int) -> list[Lane]:
-        """Remove and return lanes until `most` of their events join a list.
-
-        Lanes that do not join go to the end.
-        """
+        """Remove and return lanes until `most` of their events join. Other lanes go to the end."""
         found: list[Lane] = []
         left = most
         for queue in (self.fresh, self.due):

@@ -1,7 +1,4 @@
-"""The event types in a shared lane.
-
-If all of them lead to one handler, the events need not be examined one by one.
-"""
+"""The event types in a shared lane. If all lead to one handler, no event need be examined."""
 
 from collections.abc import Set
 

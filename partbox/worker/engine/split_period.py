@@ -1,7 +1,4 @@
-"""The period in which new events get lanes at once, after a shared lane was split.
-
-A handler that waited once is expected to wait again.
-"""
+"""The period in which new events get lanes at once, because a shared lane was split."""
 
 SHORTEST, LONGEST = 0.02, 1.0  # seconds
 # A split within this multiple of a period's length after its end confirms that period.

@@ -25,10 +25,7 @@ def _ignore(*_: object, **__: object) -> None:
 
 @dataclass(slots=True)
 class WakeCalls:
-    """Callbacks by which the engine wakes other threads, which install their own.
-
-    Callbacks run with or without the engine's lock, so they must not block or take the lock.
-    """
+    """Callbacks that wake other threads. The engine's lock may be held, so no callback may block or take it."""
 
     # Wakes the poller: there is room to read more.
     poll: Callable[[], object] = _ignore
@@ -73,14 +70,11 @@ class EngineState:
         self._ticket = count()
 
     def mark_dirty(self, partition: Partition) -> None:
-        """Add a partition to the next save, and wake the saver.
-
-        If the partition drains and none of its handlers runs, also wake the saver for the release, which it does not
-        delay.
-        """
+        """Add a partition to the next save, and wake the saver."""
         if partition not in self.dirty:
             self.dirty.add(partition)
             self.wakes.save()
+        # No handler of the partition runs any more, so its release must not wait for the saver's pause.
         if partition.draining and not partition.running:
             self.wakes.release()
 
@@ -104,20 +98,16 @@ class EngineState:
         return self.partitions.get(partition.number) is partition
 
     def wake(self, partition: Partition, key: Key) -> None:
-        """Schedule a wake-up for the time at which the parked rows of a key may run next.
-
-        Does nothing if no row of the key can run by itself.
-        """
+        """Schedule a wake-up for the time at which a parked row of the key may run, if there is such a time."""
         chain = partition.parked.chains.get(key)
         at = chain.wakes_at() if chain else None
         if at is not None:
             heapq.heappush(self._wakeups, (at, next(self._ticket), partition, partition.incarnation, key))
 
     def pop_wakeup(self, now: float) -> tuple[Partition, Key] | None:
-        """Return the next partition and key whose wake-up time has come, or None.
+        """Return the next partition and key whose wake-up time has come by `now` (monotonic seconds), or None.
 
-        `now` is in monotonic seconds. Outdated entries are discarded. An entry of a partition that may not begin yet is
-        put back for `RECHECK_AFTER` seconds later.
+        If the partition may not begin yet, the key is put back for `RECHECK_AFTER` seconds later.
         """
         while self._wakeups and self._wakeups[0][0] <= now:
             _, _, partition, incarnation, key = heapq.heappop(self._wakeups)

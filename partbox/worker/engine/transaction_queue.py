@@ -14,10 +14,7 @@ EventFilter = Callable[[DeliveredEvent], bool]
 
 @dataclass(slots=True)
 class _PartitionQueue:
-    """The lanes of one partition that wait for the transactor.
-
-    `new` maps the id of the event at the head to its lane. `parked` holds lanes that start with a parked event.
-    """
+    """The waiting lanes of one partition: by the id of a new event at the head, or with a parked event."""
 
     new: dict[int, Lane] = field(default_factory=dict)
     parked: dict[Lane, None] = field(default_factory=dict)
@@ -100,10 +97,7 @@ class TransactionQueue:
                 self._queues[partition] = self._queues.pop(partition)
 
     def take(self, taken: TakenRecords, fits: EventFilter | None = None) -> Lane | None:
-        """Remove and return a lane whose head may run in a transaction that took `taken`, or None.
-
-        `fits` restricts the events if it is given.
-        """
+        """Remove and return a lane whose head may run after the `taken` records, or None; `fits` filters it."""
         for partition, queue in list(self._queues.items()):
             if partition.is_stopping or not (queue.new or queue.parked):
                 del self._queues[partition]

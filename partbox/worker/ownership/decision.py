@@ -1,7 +1,4 @@
-"""The decision of a tick: a comparison of the database's partitions with the partitions held in memory.
-
-The functions are pure.
-"""
+"""The decision of a tick, by pure functions that compare the database's partitions with memory."""
 
 from collections.abc import Mapping, Sequence
 from math import inf
@@ -18,9 +15,8 @@ from partbox.worker.engine.phase import Phase
 class Decision(NamedTuple):
     """The changes to make after a tick.
 
-    `taken` are tenures that the database has given to another process or to none. `surplus` are partitions that are
-    assigned to others and must drain. `unknown` maps partitions that this process owns and does not hold to their
-    epochs. `may_claim` means that an assigned partition is free.
+    `taken` tenures have another owner or none. `surplus` partitions are assigned to others and must drain. `unknown`
+    partitions, with their epochs, are owned and not held. `may_claim`: an assigned partition is free.
     """
 
     taken: list[Tenure]
@@ -30,10 +26,7 @@ class Decision(NamedTuple):
 
 
 def decide(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]) -> Decision:
-    """Return the changes that follow from the database's rows and the tenures in memory.
-
-    `tenures` must be read after `rows`: a partition that was being released may be gone by then.
-    """
+    """Return the changes that the rows require. Read `tenures` later, as some may be released meanwhile."""
     seen = {row.partition: row for row in rows}
     mine = [each for each in tenures if each.phase is not Phase.LOST]
     taken = [each.tenure for each in mine if not each.is_releasing and not _is_owned(each.tenure, seen)]
@@ -44,10 +37,8 @@ def decide(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]) -> Dec
 
 
 def find_stale(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]) -> dict[int, int]:
-    """Return the partitions whose parked rows must be loaded again, with the versions to load.
-
-    A command has changed them, or they could not be loaded before.
-    """
+    """Return the partitions whose parked rows must be loaded again, with the versions to load."""
+    # The rows were changed by a command, or could not be loaded before.
     known = {
         each.tenure.number: each.parked_version for each in tenures if each.phase in (Phase.LOADING, Phase.RUNNING)
     }
@@ -59,10 +50,7 @@ def find_stale(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]) ->
 
 
 def merge_limits(given: Mapping[str, OperatorBounds], declared: Mapping[str, Limit]) -> dict[str, Limit]:
-    """Return the limits of the handlers for which an operator has set one.
-
-    None keeps the declared bound, and infinity removes it. The division of events is as declared.
-    """
+    """Return the limits that operators have set. None keeps a declared bound, and infinity removes it."""
     found = {}
     for handler, (rate, at_once) in given.items():
         of = declared.get(handler, Limit())

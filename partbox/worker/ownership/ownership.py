@@ -30,17 +30,16 @@ TAKEOVER = (
 
 
 class Tick(NamedTuple):
-    """The result of a tick; empty for a process without an identity.
+    """The result of a tick: an idle check of the log, the partitions with a due row, and seconds to the next one.
 
-    `idle_check` shows whether the log has moved. `due` are the partitions with a due parked row, and `next_due_in` the
-    seconds until the next one. `is_calm` means that nothing has changed since the last tick, and `awaits_release` that
-    a partition assigned to this process still has another owner.
+    A process without an identity gets an empty result. `is_calm`: nothing has changed since the last tick.
     """
 
     idle_check: IdleCheck | None
     due: list[int]
     next_due_in: float | None
     is_calm: bool
+    # True if another process still owns a partition that is assigned to this one.
     awaits_release: bool
 
 
@@ -87,9 +86,9 @@ class Ownership:
     def resume(self, conn: Connection[Any]) -> None:
         """Read the owned partitions again from their saved cursors, on a new connection or under a new identity.
 
-        The partitions get new epochs, because statements of the lost connection may still arrive (⛨ DESIGN 4). An
-        answer may have been lost, so the epochs in memory do not prove ownership. But no other process can have owned a
-        partition while this identity did.
+        Statements of the lost connection may still arrive, so the epochs are raised (⛨ DESIGN 4). An answer may have
+        been lost, so the epochs in memory prove nothing, but no other process can have owned a partition under this
+        identity.
         """
         version, self.me = self._slot.version, self._slot.instance
         # The server may have been restored or replaced since.
@@ -106,23 +105,17 @@ class Ownership:
         self._engine.version = version
 
     def _raise_epochs(self, conn: Connection[Any], me: UUID) -> list[OwnedPartition]:
-        """Raise the epochs of all owned partitions, and return their saved cursors.
-
-        A statement sent before may arrive in between and change an epoch; then try again.
-        """
         where = (conn, self._schema, self._subscription, me)
         while True:
             seen = cursors.tick(*where, ()).partitions or ()
             epochs = {row.partition: row.epoch for row in seen if row.owned}
             rows = cursors.take_up(*where, epochs)
+            # A statement sent before may have arrived in between, and raised an epoch.
             if len(rows) == len(epochs):
                 return rows
 
     def tick(self, conn: Connection[Any], listed: Iterable[int] = ()) -> Tick:
-        """Read the state of the partitions, and claim, drain and drop them accordingly.
-
-        The same round trip finds whether one of the `listed` transactions has ended.
-        """
+        """Read the state of the partitions, claim, drain and drop them, and look for ended `listed` transactions."""
         self._plan_count, self._wakeup.has_changes = self._slot[PLAN_COUNT], False
         if self.me is None:
             return Tick(None, [], None, False, False)
@@ -153,23 +146,17 @@ class Ownership:
 
     @property
     def _settled_digest(self) -> int | None:
-        """The digest of the last tick, None if that tick left something to do.
-
-        While the digest stays the same, there is nothing to do.
-        """
+        # While the digest of a tick that left nothing to do stays the same, there is nothing to do.
         return self._digest if self._claims.settled else None
 
     def drain_all(self) -> None:
-        """Start to release all partitions before the process ends.
-
-        Partitions that may not drain yet need another call.
-        """
+        """Start to release all partitions at the end. A partition that may not drain yet needs another call."""
         self._claims.drain_all(time.monotonic())
 
     def note_leaving(self, conn: Connection[Any]) -> None:
-        """Record once in the instance's row that this process will end on request.
+        """Record once in the instance's row that this process will end, so that its events are not accused.
 
-        Events that it runs are then not accused. The supervisor records the same, unless the supervisor died.
+        The supervisor records the same, unless the supervisor died.
         """
         if self.me is not None and self._leaving_noted != self.me:
             instances.leave(conn, self._schema, self.me)
@@ -196,10 +183,7 @@ class Ownership:
                 self._context.log_partitions(name, text, numbers)
 
     def _apply_decision(self, conn: Connection[Any], me: UUID, rows: Sequence[TickPartition]) -> None:
-        """Drop, drain, take up, claim and load, in this order.
-
-        A partition may be lost and found in the same tick.
-        """
+        """Drop, drain, take up, claim, load: in this order, as a partition may be lost and found in a tick."""
         decision = decide(rows, self._claims.owned())
         if decision.taken:
             # In another table this process owns nothing, so check first that the table is the right one (⛨ DESIGN 4).
@@ -228,10 +212,10 @@ class Ownership:
             self._on_claimed(row.floor_id)
 
     def _load_parked(self, conn: Connection[Any], versions: dict[int, int]) -> None:
-        """Load the parked rows of these partitions and note their versions.
+        """Load the parked rows of partitions whose claim has committed (EVIDENCE B6), and their versions.
 
-        The claim must have committed (EVIDENCE B6). Rows that a save may have changed meanwhile are loaded again. If
-        all tries fail, a later tick finds that the version is behind.
+        Rows that a save may have changed meanwhile are loaded again. If all tries fail, a later tick finds the old
+        version.
         """
         numbers = list(versions)
         for _ in range(LOAD_TRIES):

@@ -20,15 +20,13 @@ REPORT_INTERVAL = 0.02  # seconds
 
 @dataclass(slots=True, eq=False)
 class Tally:
-    """The deliveries of one thread or task since its last report.
+    """The deliveries of a thread or task since its last report, from `oldest` to `last`, which began at `started`."""
 
-    `oldest` is the first event, set by the runner. `last` is the handler and event of the latest call, which started at
-    `started` (monotonic seconds). `timed` is the last event whose duration is known.
-    """
-
+    # The first event, which the runner sets.
     oldest: DeliveredEvent | None = None
     last: tuple[Endpoint, DeliveredEvent] | None = None
-    started: float = 0.0
+    started: float = 0.0  # monotonic seconds
+    # The last event whose duration is known.
     timed: DeliveredEvent | None = None
     _newest: DeliveredEvent | None = None
     _quick_counts: defaultdict[Endpoint, int] = field(default_factory=partial(defaultdict, int))
@@ -57,10 +55,7 @@ class Tally:
         return now >= self._report_at
 
     def count_run(self, quick: list[Endpoint], last: tuple[Endpoint, DeliveredEvent], started: float) -> None:
-        """Count one event for each handler in `quick`, all done in a time too short to measure.
-
-        `last` is the handler and event of the last call, which started at `started` and may still become slow.
-        """
+        """Count one quick event per handler in `quick`; the `last` event, begun at `started`, may prove slow."""
         if quick:
             if quick.count(quick[0]) == len(quick):
                 self._quick_counts[quick[0]] += len(quick)
@@ -70,10 +65,7 @@ class Tally:
         self.last, self.started = last, started
 
     def count_if_slow(self, endpoint: Endpoint, event: DeliveredEvent, started: float) -> None:
-        """Record the duration of the event since `started` if it was slow, because its handler may have just ended.
-
-        The event must be counted as quick already.
-        """
+        """Record the duration of an event that was counted as quick, if it was slow and may have just ended."""
         seconds = time.monotonic() - started
         if seconds >= QUICK and event is not self.timed:
             self.timed = event
@@ -99,10 +91,7 @@ class Tally:
             self.oldest = event
 
     def take_turns(self) -> list[Turn]:
-        """Return one `Turn` for each handler since the last call, and clear the counts.
-
-        Quick events share the time that is not known to belong to another handler call.
-        """
+        """Return a `Turn` for each handler, and clear the counts. Quick events share the unaccounted time."""
         self.end_slice()
         turns = self._build_turns(self.oldest, self._newest) if self.oldest and self._newest else []
         self._quick_counts.clear()
@@ -127,10 +116,7 @@ class Tally:
 def build_list_turn(
     endpoint: Endpoint, ends: tuple[DeliveredEvent, DeliveredEvent], count: int, seconds: float
 ) -> Turn:
-    """Return the `Turn` of a list of `count` events, each of which took `seconds`.
-
-    `ends` are the first and the last event.
-    """
+    """Return the `Turn` of a list of `count` events, each of which took `seconds`; `ends` are first and last."""
     slow = [seconds] * count if seconds >= QUICK else []
     first, last = map(published_at, ends)
     return Turn(endpoint.handler.name, count, seconds * count, slow, first, last, time.time())

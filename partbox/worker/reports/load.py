@@ -12,10 +12,7 @@ BRAKE_TEXT = (
 
 
 class LoadReport:
-    """The reporter of the load to observers and of the brake to the log. Only the poller's thread uses it.
-
-    The brake stops new records in partitions with too many parked records.
-    """
+    """The reporter of the load, and of partitions with too many parked records. Only the poller uses it."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -42,20 +42,16 @@ class EventReports:
     def report_list(
         self, endpoint: Endpoint, ends: tuple[DeliveredEvent, DeliveredEvent], count: int, seconds: float
     ) -> None:
-        """Report a list of `count` done events, each of which took `seconds`.
-
-        `ends` are the first and the last event.
-        """
+        """Report a list of `count` done events, each of which took `seconds`; `ends` are first and last."""
         if self._hears_delivered:
             self._observers.delivered(build_list_turn(endpoint, ends, count, seconds))
 
     def report_settled(
         self, event: DeliveredEvent, verdict: Verdict | None, result: object = None, seconds: float | None = None
     ) -> None:
-        """Report the outcome of an event that a handler had, or an open circuit refused.
+        """Report the outcome of an event that a handler had, or an open circuit refused; None means done.
 
-        `verdict` is None if it is done. `result` is the value that the handler returned, or the exception that it
-        raised.
+        `result` is the value that the handler returned, or the exception that it raised.
         """
         if self._hears_settled:
             self._observers.settled(event, self._handler_name(event), verdict)
@@ -94,10 +90,7 @@ def _log_parked(event: DeliveredEvent, verdict: Verdict, error: BaseException | 
 
 
 def notify_saved(observers: Observers, saves: Sequence[PartitionSave], seconds: float) -> None:
-    """Report a save to observers, with the number of parked rows in each state.
-
-    Dead-letter results are not counted. `seconds` is the time that the save took.
-    """
+    """Report a save that took `seconds` to observers, with the number of parked rows in each state."""
     if observers.has_hook("saved"):
         parks = (pending.park for save in saves for pending in save.parks)
         # Rows whose event went to the dead-letter hook were dead before.

@@ -30,10 +30,7 @@ MAX_TEXT_LENGTH = 200  # characters
 
 
 class ProcessNote(ABC):
-    """A fact about the process that is measured every `interval` seconds, and written when it has changed.
-
-    `_measure` returns the content, empty if there is nothing to note, and `_write` writes it.
-    """
+    """A fact about the process, measured every `interval` seconds and written when it has changed."""
 
     text: str
     """The message that is logged if writing fails, with a placeholder for the error."""
@@ -49,19 +46,12 @@ class ProcessNote(ABC):
         self._looked_at = 0.0
 
     def restart(self, me: UUID | None) -> None:
-        """Start a session under the instance id `me`, whose row is empty if the id is new.
-
-        Otherwise the last note may be lost, so it is written again.
-        """
+        """Start a session under the instance id `me`: earlier notes may be lost, or belong to another id."""
         self._was_noted = self._was_noted and me == self._me
         self._me, self._last_noted = me, None if self._was_noted else ()
 
     def refresh(self, conn: Connection[Any]) -> None:
-        """Write the note if the interval is over and the measurement has changed.
-
-        A database error is logged and the note is tried again, unless the connection was closed; then the error is
-        raised.
-        """
+        """Write the note if it is time and the note has changed. Log errors, unless the connection is closed."""
         now = time.monotonic()
         if self._me is None or now < self._looked_at + self._interval:
             return
@@ -140,10 +130,7 @@ class _SinkTotals:
 
 
 class TrafficObserver(Observer):
-    """The sums of the traffic of a process's sinks.
-
-    Each sink has one thread that writes its sums, and any thread may read them. `clock` returns monotonic seconds.
-    """
+    """The sums of the sinks' traffic. One thread per sink writes its sums, and any thread may read them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._totals: dict[str, _SinkTotals] = {}

@@ -47,10 +47,7 @@ MAX_ROWS = 5_000
 
 
 class Saver:
-    """The saver thread. The poller sets its connection, and removes it when a connection is lost.
-
-    `busy_seconds` is the time that the server spent on saves, and `saves` their number.
-    """
+    """The saver thread. The poller sets its connection, and removes it when a connection is lost."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -73,6 +70,7 @@ class Saver:
         self._stop_asked = threading.Event()
         # Saves that remain after a failed call, or after a full one.
         self._unsent: list[PartitionSave] = []
+        # The seconds that the server spent on saves.
         self.busy_seconds = 0.0
         self.saves = 0
         self._last_seconds = 0.0
@@ -91,10 +89,7 @@ class Saver:
         self._thread.join()
 
     def set_connection(self, conn: Connection[Any] | None, me: UUID | None) -> None:
-        """Set the connection and the instance id to save with; None suspends saving.
-
-        Returns after the current save. Saves that were gathered and not sent are discarded.
-        """
+        """Set the connection and the id to save with, or None to suspend saving, after the current save."""
         with self._conn_lock:
             self._conn, self._me, self._unsent = conn, me, []
         self._has_progress.set()
@@ -118,10 +113,7 @@ class Saver:
             self._slot[SAVED_AT] = now
 
     def _pause(self, seconds: float) -> None:
-        """Wait for up to `seconds`, and tick, because a pause may be longer than a lease.
-
-        The pause ends early if a partition may be released.
-        """
+        """Pause, less if a partition may be released, and tick, because a pause may be longer than a lease."""
         began = time.monotonic()
         while (left := began + seconds - time.monotonic()) > 0 and not self._stop_asked.is_set():
             if self._has_release.wait(min(left, TICK_INTERVAL)):
@@ -161,33 +153,29 @@ class Saver:
             return self._pause_after(seconds)
 
     def _delay(self) -> float:
-        """Return the seconds to wait for more progress, or 0 to save now."""
         if self._unsent or time.monotonic() - self._saved_at > MAX_DELAY:
             return 0.0
         return save_delay(self._engine.saves.unsaved(), self._enough)
 
     def _pause_after(self, seconds: float) -> float:
-        """Return the seconds to pause after a save that took `seconds`.
-
-        A single slow save (a cold cache, a checkpoint) is no sign that the next will be slow. After another process
-        died, the pause is short, because charged records wait for the save, and all suspects wait for them.
-        """
+        """Return the seconds to pause after a save that took `seconds`."""
+        # One slow save (a cold cache, a checkpoint) is no sign that the next will be slow.
         usual = min(seconds, self._last_seconds)
         self._last_seconds = seconds
         if self._unsent:
             return 0.0
         return (
+            # After a death the pause is short: charged records wait for the save, and all suspects wait for them.
             max(RELEASE_PAUSE, seconds)
             if self._engine.saves.has_waiting_suspects
             else max(MIN_INTERVAL, DUTY_FACTOR * usual)
         )
 
     def save(self, conn: Connection[Any], me: UUID) -> float:
-        """Save all there is under instance id `me`, and return the seconds that the server took.
+        """Save all unsaved work as instance `me`, and return the seconds that the server took.
 
-        Partitions that this process has lost are reported and left out. A call writes at most `MAX_ROWS` rows, but
-        always one whole partition; the rest is kept for the next call. After an error all saves that were not committed
-        are kept. While the thread runs, only the thread may call this.
+        Lost partitions are reported and left out. The rest of a full or failed call is kept for the next one. While the
+        thread runs, only the thread may call this.
         """
         waiting = self._gather()
         total = 0.0
@@ -215,7 +203,6 @@ class Saver:
         return total
 
     def _gather(self) -> list[PartitionSave]:
-        """Return the saves left from an earlier call, or gather new saves."""
         if self._unsent:
             return self._engine.saves.filter_owned(self._unsent)
         # Clear before gathering: later progress sets the event again.
@@ -224,12 +211,10 @@ class Saver:
         return self._engine.saves.gather(time.monotonic())
 
     def _advance_idle(self, now: float) -> None:
-        """Schedule a save of cursors that moved with the horizon only, once a minute.
-
-        Such cursors hold back pruning and purge. The interval does not depend on how busy other partitions are.
-        """
+        """Save cursors that moved with the horizon only, once a minute: they hold back pruning and purge."""
         if now < self._advance_at:
             return
+        # The clock decides, however busy other partitions are.
         self._advance_at = now + ADVANCE_INTERVAL
         self._engine.saves.advance_idle(now - IDLE_ADVANCE)
 
@@ -237,8 +222,7 @@ class Saver:
 def save_delay(unsaved: UnsavedWork, enough: int) -> float:
     """Return the seconds to wait for more progress, or 0 to save now.
 
-    A save costs a statement, and about 170 bytes of WAL for each partition. `enough` is the number of finished records
-    that makes a partition worth that.
+    A save costs a statement, and 170 bytes of WAL per partition: `enough` finished records are worth that.
     """
     if unsaved.is_urgent:
         return 0.0
