@@ -222,7 +222,7 @@ class Saver:
 def save_delay(unsaved: UnsavedWork, enough: int) -> float:
     """Return the seconds to wait for more progress, or 0 to save now.
 
-    A save costs a statement, and 170 bytes of WAL per partition: `enough` finished records are worth that.
+    A save costs a statement, and about 170 bytes of WAL per partition: `enough` finished records are worth that.
     """
     if unsaved.is_urgent:
         return 0.0
