@@ -91,7 +91,7 @@ class Ownership:
         identity.
         """
         version, self.me = self._slot.version, self._slot.instance
-        # The server may have been restored or replaced since.
+        # The server may have crashed since, and may draw the same ids again.
         self._idle_check = self._last_check = None
         rows = self._raise_epochs(conn, self.me) if self.me else []
         taken = self._claims.take_up(rows, time.monotonic())
