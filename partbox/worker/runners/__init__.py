@@ -1,1 +1,1 @@
-"""The threads and the event loop that run handlers."""
+"""Runner threads, event loops and transactions that call the handlers of a worker."""

@@ -1,8 +1,8 @@
-"""Runs batch handlers: gathers a list, calls the handler, and settles what became of each of its events.
+"""Run batch handlers: gather events of several lanes into one list, call the handler once, settle each event.
 
-A list is of what waits now, from as many lanes as it takes: nothing lingers for it to fill up. An event that has failed
-before, or may have killed a process, comes in a list of its own: so the one that makes its list fail is found, and
-takes no others with it.
+A list takes only events that are waiting now, from any number of lanes. Nothing waits for a list to fill up. An event
+that failed before, or that may have killed a process, runs in a list of its own. So the event that makes its list fail
+is found without taking others with it.
 """
 
 import time
@@ -26,7 +26,10 @@ from partbox.worker.runners.settlement import Settlement
 
 
 class BatchRunner:
-    """Lists of one process; any runner thread, and the event loop. The caller ends the lanes that come back."""
+    """A runner of batch handlers, which take a list of events.
+
+    Shared by all runner threads and the event loop of a process.
+    """
 
     def __init__(self, engine: Engine, runner: LaneRunner, settlement: Settlement) -> None:
         self._engine = engine
@@ -35,18 +38,22 @@ class BatchRunner:
         self._settlement = settlement
 
     def run(self, lane: Lane, endpoint: Endpoint) -> list[Lane]:
-        """Run one list by a sync handler in this thread; the lanes beside `lane` that took part."""
+        """Run one list of a sync batch handler, begun at the head of `lane`, in this thread.
+
+        Return the other lanes that gave events to the list. The caller must end them together with `lane`.
+        """
         slices, others = self._gather_batch(lane, endpoint)
         if slices and not self._refuse_batch(slices, endpoint):
             try:
                 result = endpoint.call(_events_of(slices))
-            except BaseException as error:  # also SystemExit: a handler does not end the process
+            except BaseException as error:
+                # SystemExit too: a handler must not end the process.
                 result = error
             self._settle_batch(slices, endpoint, result)
         return others
 
     async def run_async(self, lane: Lane, endpoint: Endpoint) -> list[Lane]:
-        """Run one list by an async handler in the event loop; the lanes beside `lane` that took part."""
+        """Run one list of an async batch handler in the event loop, within the timeout of the handler. See `run`."""
         slices, others = self._gather_batch(lane, endpoint)
         if slices and not self._refuse_batch(slices, endpoint):
             result = await EventLoop.call(endpoint.call, _events_of(slices), endpoint.handler.timeout)
@@ -55,15 +62,19 @@ class BatchRunner:
         return others
 
     def _gather_batch(self, lane: Lane, endpoint: Endpoint) -> tuple[list[ListPart], list[Lane]]:
-        """A list that begins with this lane, and the lanes beside it that take part."""
+        """Return the parts of the next list, and the lanes other than `lane` that gave events to the list.
+
+        The list is empty if the first event may not join it (no permit, lost lease, or another handler).
+        """
         size = endpoint.handler.max_size or 1
         per_lane = endpoint.handler.per_key or size
         destination = self._engine.limits.destination(lane, Destination(self._runner.routes, endpoint))
         slices: list[ListPart] = []
         joins_lane = lane.claim is not None or destination.fits is not None
+        # A shared lane is not joined: it is split by a thread that knows of one running event, and of a list only once
+        # the list has begun. A shared lane gives events one by one from its head instead.
         if joins_lane and self._runner.may_start():
             slices = self._outcomes.join([lane], destination, per_lane, size)
-        # An odd line gives one: whoever sorts it knows of one that it runs, and of a list when that has begun.
         slices = slices or self._take_from_head(lane, endpoint, 1 if joins_lane else min(per_lane, size))
         if destination.fits is not None and slices and not destination.fits(slices[0].events[0]):
             self._outcomes.put_back(lane, slices[0].events[0])
@@ -83,14 +94,19 @@ class BatchRunner:
         return slices, others
 
     def _take_from_head(self, lane: Lane, endpoint: Endpoint, most: int) -> list[ListPart]:
-        """Take from the head of the lane what is for this endpoint."""
+        """Take up to `most` events for this endpoint from the head of the lane, each with the checks of a single event.
+
+        Stop before an event of another endpoint, before an event that must run alone unless it is the first, and before
+        an event that was read in another incarnation of the partition.
+        """
         taken: list[DeliveredEvent] = []
         run = self._runner.begin_run(float("inf"))
         incarnation = lane.incarnation
         while len(taken) < most and (next_event := self._runner.next_event(lane, run)) is not None:
             found, event = next_event
             alone = must_run_alone(event)
-            # Read anew since the first was taken, the lane has that one again (A9): it is not in one list twice.
+            # A partition that was read anew since the first event was taken delivers that event again (A9). The
+            # incarnation keeps the event from being in one list twice.
             if found is not endpoint or (taken and (alone or lane.incarnation != incarnation)):
                 self._outcomes.put_back(lane, event)
                 break
@@ -102,13 +118,17 @@ class BatchRunner:
         return [ListPart(lane, taken, incarnation)] if taken else []
 
     def _refuse_batch(self, slices: list[ListPart], endpoint: Endpoint) -> bool:
+        """Defer the whole list and return True if the circuit of the endpoint does not admit a call now."""
         refusal = endpoint.refusal(slices[0].lane.started)
         if refusal is not None:
             self._fail_batch(slices, endpoint, refusal)
         return refusal is not None
 
     def _settle_batch(self, slices: list[ListPart], endpoint: Endpoint, result: object) -> None:
-        """Settle each event of the list, which has its share of the time that the list took."""
+        """Settle each event of a list by the result of the handler, and report the list.
+
+        Each event is charged its share of the duration of the call.
+        """
         if self._engine.is_forked:
             exit_forked(result)
         count = sum(len(each.events) for each in slices)
@@ -125,17 +145,19 @@ class BatchRunner:
         self._settlement.reports.report_list(endpoint, (first, last), count, seconds_each)
 
     def _finish_batch(self, slices: list[ListPart], endpoint: Endpoint, seconds_each: float) -> None:
-        """All are done, and nobody hears of each: they are noted in one go, but for those with something odd."""
+        """Settle a list whose events are all done: in one step, except for events that need a verdict of their own."""
         for lane, event, incarnation in _events_with_lanes(self._outcomes.finish(slices)):
             self._settle_event(lane, event, incarnation, None, endpoint, seconds_each)
 
     def _judge_batch(
         self, slices: list[ListPart], endpoint: Endpoint, result: object, seconds_each: float
     ) -> list[Verdict | None]:
+        """Settle each event by the outcome at its place in the result, or fail the whole list; return the verdicts."""
         if issubclass(type(result), list | tuple):
             result = _to_plain_list(result)
         members = list(_events_with_lanes(slices))
-        if type(result) is list and len(result) == len(members):  # isinstance might ask the application
+        # isinstance() might run code of the application.
+        if type(result) is list and len(result) == len(members):
             return [
                 self._settle_event(*each, one, endpoint, seconds_each)
                 for each, one in zip(members, result, strict=True)
@@ -145,9 +167,8 @@ class BatchRunner:
             return self._fail_batch(slices, endpoint, wrong, seconds_each)
         if issubclass(type(result), BaseException):
             return self._fail_batch(slices, endpoint, cast(BaseException, result), seconds_each)
-        return [
-            self._settle_event(*member, result, endpoint, seconds_each) for member in members
-        ]  # one outcome for all of them
+        # One outcome for all events.
+        return [self._settle_event(*member, result, endpoint, seconds_each) for member in members]
 
     def _fail_batch(
         self,
@@ -156,9 +177,11 @@ class BatchRunner:
         result: BaseException | Deferral,
         seconds_each: float | None = None,
     ) -> list[Verdict | None]:
-        """All of the list failed: the first of each key is judged by it, the others wait behind it, uncharged.
+        """Settle a list that failed or was refused as a whole; return the verdicts.
 
-        It is one failure, so only the first event of all can open the circuit.
+        The first event of each key is judged by the result. The followers are not charged: they are held if the first
+        event blocks its key, otherwise they are ready again. The circuit counts one failure for the list, that of its
+        first event.
         """
         verdicts: list[Verdict | None] = []
         first_verdicts: dict[tuple[Lane, Key], Verdict | None] = {}
@@ -204,7 +227,7 @@ def _events_with_lanes(slices: Iterable[ListPart]) -> Iterator[tuple[Lane, Deliv
 
 
 def _to_plain_list(result: Any) -> list[Any] | TypeError:
-    """The outcomes as a list of our own; an error where a list of the application's own does not let itself be read."""
+    """Return a list or tuple subclass as a plain list, or a TypeError if it cannot be iterated."""
     try:
         return [*result]
     except BaseException as wrong:
@@ -212,6 +235,7 @@ def _to_plain_list(result: Any) -> list[Any] | TypeError:
 
 
 def _all_done(result: object, count: int) -> bool:
+    """Return True if the result says that every event of the list is plainly done."""
     if type(result) is list:
         return len(result) == count and all(each is None for each in result)
     return result is None

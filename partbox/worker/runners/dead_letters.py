@@ -1,13 +1,12 @@
-"""Tells the dead-letter hook, and the target of `--dead-to`, of each dead event, at least once.
+"""Call the dead-letter hook and the target of `--dead-to` for each dead event, at least once.
 
-A dead row that is owed to them has a due time; only when they have returned is it taken away. So they are called again
-after a crash, and after an error of their own. The row stays, whatever they do.
+The row of a dead event keeps a due time until all targets have returned. So they are called again after a crash or an
+error. The row itself stays in any case.
 
-They have a thread of their own, which makes one call at a time; an `async def` hook runs in the event loop of the
-handlers, and the thread waits for it. A call has the time that the event's handler has, and has failed when that is
-over. An async one is cancelled then; a sync one cannot be, and is left behind with its thread, beside which the next
-call has a new one. At most `MAX_ABANDONED` are left so: then a worker process ends and is replaced, and in an
-application no call is made until one of them returns.
+A thread of its own makes one call at a time; an `async def` hook runs in the event loop of the handlers while the
+thread waits. A call may take as long as the handler of the event. After that it has failed: an async hook is cancelled,
+a sync hook is abandoned with its thread, and a new thread makes the next call. Once `MAX_ABANDONED` calls are
+abandoned, a worker process ends and is replaced. An application makes no further call until one of them returns.
 """
 
 import asyncio
@@ -40,14 +39,14 @@ from partbox.worker.runners.event_loop import EventLoop
 
 log = logging.getLogger("partbox.worker")
 
-DEFAULT_TIMEOUT = 30.0  # seconds, where the event's handler has none
-SLOW = 3.0  # seconds after which a call that runs is logged
-CANCEL_GRACE = 5.0  # seconds that an async hook may take to end once it is cancelled
-MAX_ABANDONED = 8  # calls that were left behind and have not returned
+DEFAULT_TIMEOUT = 30.0  # seconds, for handlers without a timeout
+SLOW = 3.0  # seconds until a call is logged as slow
+CANCEL_GRACE = 5.0  # seconds that an async hook may take to end after cancellation
+MAX_ABANDONED = 8  # calls that were given up and have not returned
 
 
 class HookTarget(NamedTuple):
-    """One that is told of dead events: the hook, or that of `--dead-to`; `name` names it."""
+    """A function that is called with each dead event, and its name in logs and metrics."""
 
     name: str
     call: Callable[..., Any]
@@ -55,26 +54,28 @@ class HookTarget(NamedTuple):
 
 @dataclass(eq=False)
 class _HookCall:
-    """A call of one recipient by a thread; `is_ended`: it has returned, or was given up."""
+    """One call of a hook for one dead event. `is_ended` is True once the call has returned or was given up."""
 
     dead_letter: DeadLetter
     target: HookTarget
     timeout: float
     thread: threading.Thread
     started_at: float
-    future: "Future[BaseException | None] | None" = None  # of an async one
+    future: "Future[BaseException | None] | None" = None
     logged: bool = False
     is_ended: bool = False
 
     @property
     def sink_name(self) -> str:
-        """The name of the recipient among the sinks of the process."""
+        """The name of the target in the metrics of sinks."""
         return DEAD_LETTERS + self.target.name
 
 
 def list_hook_targets(handlers: Handlers, dead_to: str | None) -> list[HookTarget]:
-    """Return those that are told of each dead event: first the target of `--dead-to`, for the application's hook may
-    fail for ever."""
+    """Return the targets of dead events in call order.
+
+    The target of `--dead-to` comes first, because the hook of the application may fail forever.
+    """
     targets = [] if dead_to is None else [HookTarget(f"--dead-to {masked_url(dead_to)}", build_dead_sender(dead_to))]
     if (hook := handlers.dead_letter_hook) is not None:
         targets.append(HookTarget(f"{name_of(hook)} ({place_of(hook)})", hook))
@@ -82,7 +83,10 @@ def list_hook_targets(handlers: Handlers, dead_to: str | None) -> list[HookTarge
 
 
 class DeadLetters:
-    """The calls of one process. The thread of its own makes them, the poller's looks after them."""
+    """The calls of one process for dead events.
+
+    Its own thread makes the calls, the poller's thread watches over them.
+    """
 
     def __init__(
         self, context: Context, targets: Sequence[HookTarget], loop: EventLoop, traffic: TrafficObserver
@@ -104,16 +108,19 @@ class DeadLetters:
 
     @property
     def is_stuck(self) -> bool:
-        """True if no call is made any more, for too many have not returned."""
+        """True if `MAX_ABANDONED` calls have not returned, so no further thread is started."""
         return len(self._abandoned_threads) >= MAX_ABANDONED
 
     def start(self) -> None:
-        """Tell of dead events from now on, with the context variables that are set here."""
+        """Start calling targets for dead events. Hooks see the context variables of the caller."""
         self._context_vars = copy_context()
         self._engine.wakes.dead_letter = self._wake
 
     def run_once(self, *, pauses: bool = True) -> bool:
-        """Tell of one dead event in the caller's thread; False if there is none. A failure `pauses` the others too."""
+        """Call the targets for the next dead event in this thread; return False if there is none.
+
+        If the call fails and `pauses` is True, the calls for other dead events pause too.
+        """
         dead_letter = self._dead_letters.take(time.monotonic())
         if dead_letter is None:
             return False
@@ -125,7 +132,7 @@ class DeadLetters:
         return True
 
     def check_overdue(self) -> None:
-        """Log a call that is slow, and give up one that is over its time. By the poller's thread."""
+        """Log a call that is slow, and abandon a call that is over its timeout. Called by the poller's thread."""
         call = self._call
         if call is None or call.is_ended:
             return
@@ -151,7 +158,7 @@ class DeadLetters:
                 )
 
     def stop(self, until: float) -> None:
-        """Wait for the call that runs until then (monotonic seconds), and give it up: its event stays due."""
+        """Wait until `until` (monotonic seconds) for the call in progress, then abandon it. Its event stays due."""
         self._stopped = True
         self._wakeups.put(None)
         thread = self._thread
@@ -165,26 +172,29 @@ class DeadLetters:
             thread.join(1.0 if call.future is not None else 0.0)
 
     def _wake(self) -> None:
-        """A letter waits. With the engine's lock held or without."""
+        """Wake or start the thread, because a dead event waits. Called with or without the engine's lock."""
         self._wakeups.put(None)
         if self._thread is None and not self.is_stuck:
             self._thread = threading.Thread(target=self._run, name="partbox-dead-letters", daemon=True)
             self._thread.start()
 
     def _run(self) -> None:
+        """Call targets until the thread is stopped or abandoned. Runs in the thread."""
         me = threading.current_thread()
         try:
             while not self._stopped and me not in self._abandoned_threads:
                 if not self.run_once():
                     self._wakeups.get()
-        except BaseException as error:  # not of a hook, whose errors are noted
+        except BaseException as error:
+            # Not an error of a hook: those are recorded.
             self._signals.report_failure(error)
-        if me in self._abandoned_threads:  # another has its place, or may have it now
+        # The abandoned call has returned at last, so a thread may be started again.
+        if me in self._abandoned_threads:
             self._abandoned_threads.discard(me)
             self._wake()
 
     def _notify(self, dead_letter: DeadLetter) -> tuple[_HookCall, BaseException | None]:
-        """Call the recipients one after the other; the last call, and the reason if it has failed."""
+        """Call the targets in order until one fails; return the last call and its error, or None if all succeeded."""
         timeout, me = (
             self._routes[dead_letter.event.route].handler.timeout or DEFAULT_TIMEOUT,
             threading.current_thread(),
@@ -194,7 +204,8 @@ class DeadLetters:
             self._traffic.sending(call.sink_name, 1)
             try:
                 failed = self._context_vars.copy().run(self._call_hook, call)
-            except BaseException as error:  # also SystemExit: a hook does not end the process
+            except BaseException as error:
+                # SystemExit too: a hook must not end the process.
                 failed = error
             if self._engine.is_forked:
                 exit_forked(failed)
@@ -203,7 +214,7 @@ class DeadLetters:
         return call, failed
 
     def _call_hook(self, call: _HookCall) -> BaseException | None:
-        """Make a call; of an async hook the error that it raises."""
+        """Call one hook with the event, and the error if it takes two arguments. Return the error of an async hook."""
         hook, event, error = call.target.call, call.dead_letter.event, call.dead_letter.error
         make = partial(hook, event, error) if takes(hook, 2) else partial(hook, event)
         if is_async(hook):
@@ -213,9 +224,12 @@ class DeadLetters:
         return None
 
     def _note_end(self, call: _HookCall, failed: BaseException | None, *, leaves_thread: bool = False) -> bool:
-        """Note the end of a call, which `leaves_thread` its thread behind if it is given up; False if it had ended
-        before."""
-        with self._end_lock:  # it returns, or is given up
+        """Record that the call has ended; return False if another thread has recorded that before.
+
+        The thread of the call and the overdue check race for this. `leaves_thread`: the call is given up with its
+        thread.
+        """
+        with self._end_lock:
             if call.is_ended:
                 return False
             call.is_ended = True
@@ -229,13 +243,17 @@ class DeadLetters:
         return True
 
     def _abandon(self, call: _HookCall) -> bool:
-        """Go on without a call and its thread; cancel an async one, so that its thread ends. False if it has ended."""
+        """Give up a call and its thread, and cancel an async hook so that the thread ends.
+
+        Return False if the call has ended.
+        """
         given_up = self._note_end(call, _timeout_error(call.timeout), leaves_thread=True)
         if given_up and call.future is not None:
             call.future.cancel()
         return given_up
 
     def _note_failure(self, call: _HookCall, error: BaseException, *, pauses: bool = True) -> None:
+        """Schedule the dead event again after a failed call, and log the delay."""
         dead_letter, name = call.dead_letter, call.target.name
         away = is_outage(error, DEFAULT_ERRORS.found())
         delays = self._dead_letters.failed(dead_letter, time.monotonic(), away=away, pauses=pauses)
@@ -248,7 +266,7 @@ class DeadLetters:
 
 
 async def _await_hook(make: Callable[[], Awaitable[object]], timeout: float) -> BaseException | None:  # noqa: ASYNC109  it bounds the hook
-    """Run an async hook to its end; return the error that it raises, which is not to end the loop."""
+    """Await an async hook within the timeout. Return its error, which must not end the event loop, or None."""
     limit = asyncio.timeout(timeout)
     try:
         async with limit:

@@ -1,9 +1,10 @@
-"""The threads that run handlers: they ask the engine for lanes, walk them, and say which have ended.
+"""Run the handlers of ready lanes, in threads or in an event loop.
 
-A runner takes one lane at a time; one whose next handler is `async def` goes on in an event loop, a transactional one
-in the thread of those, and its runner turns to the next. Threads are made when they are needed. One that has no lane
-waits for a call, of which the engine makes one for each runner that is to look again (`engine.scheduler`).
-Where all handlers are async, tasks of the event loop take lanes as runner threads do (`AsyncRunners`).
+A runner takes lanes from the engine, runs their events in turn and reports which lanes have ended. If the next event of
+a lane has an `async def` handler, the lane goes on in the event loop, and with a transactional handler in the thread
+for transactions, while the runner takes other lanes. Threads are started on demand. A runner without a lane waits for a
+wakeup; the engine sends one for each runner that must look again (`engine.scheduler`). If all handlers are async, tasks
+of the event loop take lanes as runner threads do (`AsyncRunners`).
 """
 
 import asyncio
@@ -28,16 +29,19 @@ from partbox.worker.runners.lane_runner import LANE_SLICE, LaneRun, LaneRunner
 from partbox.worker.runners.settlement import Settlement
 from partbox.worker.slot import HUNG_SINCE, RUNNING_SINCE
 
-WATCH_INTERVAL = 0.0005  # seconds between two looks at lines that may have to be sorted
-IN_TIME = 0.002  # seconds; who wants the interpreter from a thread that computes gets it after 5 ms
-RECENT = 0.02  # seconds; what was seen before says nothing
-MAX_IDLE_CHECKS = 50  # looks at nothing, after which nobody watches any more
+WATCH_INTERVAL = 0.0005  # seconds between two checks of shared lanes that may have to be split
+IN_TIME = 0.002  # seconds; a thread that waits for the interpreter gets it after 5 ms
+RECENT = 0.02  # seconds; an older check says nothing
+MAX_IDLE_CHECKS = 50  # checks that find nothing before watching stops
 
-UNTRUSTED = 0.02  # seconds between two looks at a lease that is over
+UNTRUSTED = 0.02  # seconds between two checks of a lease that has run out
 
 
 class AsyncRunners:
-    """The walkers of one process, each of which has one lane at a time."""
+    """Runner tasks in the event loop, for workers whose handlers are all async.
+
+    All methods with an underscore run in the event loop. `add_runner` and `wake_one` may be called by any thread.
+    """
 
     def __init__(
         self, context: Context, runner: LaneRunner, settlement: Settlement, loop: EventLoop, slice_seconds: float
@@ -54,11 +58,11 @@ class AsyncRunners:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def add_runner(self) -> None:
-        """Let there be one more."""
+        """Start one more runner task."""
         self._loop.start(self._run_until_stopped)
 
     def wake_one(self) -> None:
-        """Have one look that waits; from any thread."""
+        """Wake one runner task that waits for a lane. Several wakes share one callback in the loop."""
         self._wakeups.put(None)
         if not self._wake_scheduled:
             self._wake_scheduled = True
@@ -68,11 +72,13 @@ class AsyncRunners:
         self._wake_scheduled = False
         while self._waiting and not self._wakeups.empty():
             waiting = self._waiting.popleft()
-            if not waiting.done():  # by a handler that cancels whatever there is: then it waits anew
+            # A handler that cancels all futures may have cancelled this one; its runner then waits anew.
+            if not waiting.done():
                 self._wakeups.get_nowait()
                 waiting.set_result(None)
 
     async def _run_until_stopped(self) -> None:
+        """Run ready lanes, one time slice after another, until the scheduler stops."""
         lanes: list[Lane] = []
         tally, task = self._settlement.reports.tally(), asyncio.current_task()
         try:
@@ -88,18 +94,24 @@ class AsyncRunners:
                         if self._runner.has_permit(lane):
                             await self._runner.run_async(lane, self._runner.begin_single_run(tally), task)
                         self._limits.set_limit_keys(lane)
-                    if lane.started > run.ends:  # the others wait for another turn
+                    # The other lanes wait for another slice.
+                    if lane.started > run.ends:
                         break
                 if tally is not None and tally.end_slice():
                     self._settlement.reports.report_delivered(tally)
+                # No handler has waited, so other tasks of the loop have not run. End the lanes before the pause, so
+                # that they do not look like lanes that wait in a handler.
+                # The slice was used up without one await that suspended, so other tasks of the loop have not run. End
+                # the lanes before the pause, so that their next events are not kept by a task that sleeps.
                 if not run.has_waited and time.monotonic() > run.ends:
-                    self._scheduler.end(lanes)  # first: they are not to look as if they waited in a handler
+                    self._scheduler.end(lanes)
                     lanes = []
                     await self._loop.yield_to_others()
         except Exception as error:
             self._signals.report_failure(error)
 
     async def _next_lanes(self, ended: list[Lane], tally: Tally | None) -> list[Lane]:
+        """End the lanes, and wait for the next lanes that are ready. Return [] when the scheduler has stopped."""
         while isinstance(lanes := self._runner.next(ended, tally), NoLane):
             ended = []
             if lanes is NoLane.STOPPED:
@@ -111,8 +123,8 @@ class AsyncRunners:
         return lanes
 
     async def _wait_for_wakeup(self) -> None:
-        """Wait for a call."""
         waiting = None
+        # A handler may cancel any future of the loop.
         while waiting is None or waiting.cancelled():
             waiting = asyncio.get_running_loop().create_future()
             self._waiting.append(waiting)
@@ -120,9 +132,9 @@ class AsyncRunners:
 
 
 class RunnerSetup(NamedTuple):
-    """The parts that step deliveries: whose turn is next, what runs async handlers, the seconds that a turn may last.
+    """The event loop, and the settings of runners that tests change: which lane is next, and seconds of a time slice.
 
-    `shared_lanes`: new events may stand in line, all keys of a partition together.
+    `shared_lanes` allows new events of all keys of a partition to wait in one shared lane.
     """
 
     queue: RunQueue
@@ -132,7 +144,7 @@ class RunnerSetup(NamedTuple):
 
 
 class Dispatcher:
-    """The runners of one process."""
+    """The runner threads or runner tasks of one process."""
 
     def __init__(self, context: Context, runner: LaneRunner, settlement: Settlement, runner_setup: RunnerSetup) -> None:
         self._context, self._limits = context, context.limits
@@ -145,23 +157,21 @@ class Dispatcher:
         self._signals = context.signals
         self._wakeups = SimpleQueue[None]()
         self._threads: list[threading.Thread] = []
-        self._last_check = WatchedLanes(
-            0.0, in_time=False, shared_lanes={}
-        )  # the last one, of whichever runner has watched
+        self._last_check = WatchedLanes(0.0, in_time=False, shared_lanes={})
         self._loop, self._slice_seconds = runner_setup.loop, runner_setup.slice_seconds
         self._all_hang_since: tuple[float | None, float] = (
             None,
             0.0,
-        )  # when a runner last moved, if all hang; and seen when
+        )
         engine.wakes.busy = self._note_busy
 
     @property
     def is_async(self) -> bool:
-        """True if all that runs here runs in the event loop, and no runner thread is needed."""
+        """True if every handler is async and runs event by event, so that no threads are needed."""
         return {endpoint.kind for endpoint in self._runner.routes.all()} == {RunKind.ASYNC}
 
     def start(self) -> None:
-        """Let there be runners: before this lanes that are ready wait."""
+        """Let the engine add and wake runners. Call this before any lane is ready."""
         wakes = self._engine.wakes
         if any(endpoint.handler.is_async for endpoint in self._runner.routes.all()):
             self._loop.prepare()
@@ -174,9 +184,11 @@ class Dispatcher:
             wakes.run, wakes.hire, self._scheduler.can_watch = partial(self._wakeups.put, None), self._hire, True
 
     def join(self, until: float) -> bool:
-        """Wait for the runners until then (monotonic seconds), cancel async handlers; False if some still run.
+        """Wait until `until` (monotonic seconds) for the runners, then cancel async handlers.
 
-        The loop goes on until `close`.
+        Return False if some still ran.
+
+        The event loop goes on until `close`.
         """
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
@@ -184,32 +196,37 @@ class Dispatcher:
         return not cancelled and not any(thread.is_alive() for thread in self._threads)
 
     def close(self) -> None:
-        """Close what handlers have open, and end the loop."""
+        """Close clients that handlers have open, and stop the event loop."""
         handlers = (endpoint.handler for endpoint in self._runner.routes.all())
         self._loop.stop({handler.close for handler in handlers if handler.close is not None})
 
     def disown(self) -> None:
-        """In a forked process: walk nothing on."""
+        """Stop the scheduler and the event loop in a forked process, where nothing of the parent's work may go on."""
         self._scheduler.disown()
         self._loop.disown()
 
     def note_running(self) -> list[Lane]:
-        """The lanes whose handlers run now; the supervisor is told since when the longest does, or all runners hang."""
+        """Return the lanes that run; write to the slot since when the oldest runs, and since when all runners hang.
+
+        The supervisor reads both times from the slot, in seconds of `boottime`.
+        """
         running = self._scheduler.running()
         oldest = min((lane.started for lane in running), default=0.0)
         now = boottime()
         self._slot[RUNNING_SINCE] = now - (time.monotonic() - oldest) if oldest else 0.0
-        # Counted from here on, anew whenever a runner has moved: the last one may just come back from a long handler.
         if (moved := self._scheduler.hung_since()) != self._all_hang_since[0]:
+            # Count from now on, and anew whenever a runner has moved: the last runner may just have come back from a
+            # long handler.
             self._all_hang_since = moved, now
         self._slot[HUNG_SINCE] = 0.0 if moved is None else self._all_hang_since[1]
         return running
 
     def run_time_slice(self, lanes: list[Lane]) -> list[Lane]:
-        """A turn over these lanes, which run, in the caller's thread; those that are to be ended."""
+        """Run lanes in the calling thread for at most one time slice. Return the lanes that the caller must end."""
         return self._run_slice(lanes, self._settlement.reports.tally())
 
     def _run_slice(self, lanes: list[Lane], tally: Tally | None) -> list[Lane]:
+        """Run lanes for at most one time slice and count the deliveries. Return the lanes that the caller must end."""
         began = lanes[0].started
         if tally is not None:
             tally.begin_slice(began)
@@ -221,7 +238,10 @@ class Dispatcher:
         return ended
 
     def _run_lanes(self, lanes: list[Lane], run: LaneRun) -> list[Lane]:
-        """Walk them until the turn ends, which the last start of a handler tells; those that are to be ended."""
+        """Run lanes one after another until the time slice is over, which each start of a handler checks.
+
+        Return the lanes that the caller must end, including lanes that were not reached.
+        """
         ended: list[Lane] = []
         for at, lane in enumerate(lanes, start=1):
             if (handoff := self._runner.run(lane, run)) is None:
@@ -229,18 +249,20 @@ class Dispatcher:
             else:
                 ended += self._hand_over(lane, handoff[0], run.tally)
             if lane.started > run.ends:
-                return ended + lanes[at:]  # these wait for another turn
+                return ended + lanes[at:]
         return ended
 
     def _note_busy(self, busy: bool) -> None:
         self._slot[RUNNING_SINCE] = boottime() if busy else 0.0
 
     def _hire(self) -> None:
+        """Start one more runner thread."""
         thread = threading.Thread(target=self._run, name=f"partbox-handler-{len(self._threads)}", daemon=True)
         self._threads.append(thread)
         thread.start()
 
     def _run(self) -> None:
+        """Run ready lanes until the scheduler stops. Runs in a runner thread."""
         lanes: list[Lane] = []
         tally = self._settlement.reports.tally()
         try:
@@ -250,7 +272,7 @@ class Dispatcher:
             self._signals.report_failure(error)
 
     def _next_lanes(self, ended: list[Lane], tally: Tally | None) -> list[Lane]:
-        """End these lanes and wait for the next to run; none when it is time to go."""
+        """End the lanes, and wait for the next lanes that are ready. Return [] when the scheduler has stopped."""
         while isinstance(lanes := self._runner.next(ended, tally), NoLane):
             ended = []
             if lanes is NoLane.STOPPED:
@@ -262,14 +284,18 @@ class Dispatcher:
         return lanes
 
     def _watch_shared_lanes(self) -> bool:
-        """Watch the lines that run, until somebody calls this runner, which is true then, or none holds up others for
-        a while. Who wakes in time has got the interpreter at once."""
+        """Watch shared lanes and split those whose running event blocks others.
+
+        Return True once this runner is woken, False if nothing has blocked others for `MAX_IDLE_CHECKS` checks. A check
+        that woke up in time got the interpreter at once, so the handlers wait and do not compute.
+        """
         idle_checks = 0
         while idle_checks < MAX_IDLE_CHECKS or not self._scheduler.stop_watching(called=False):
             began, before = time.monotonic(), self._last_check
             if began - before.at > RECENT:
                 before = WatchedLanes(began, in_time=False, shared_lanes={})
-            try:  # one who is called again and again would never look else
+            try:
+                # The timeout is positive, or a runner that is woken again and again would never check.
                 self._wakeups.get(timeout=max(WATCH_INTERVAL / 10, before.at + WATCH_INTERVAL - began))
             except Empty:
                 now = time.monotonic()
@@ -282,14 +308,19 @@ class Dispatcher:
         return False
 
     def _hand_over(self, lane: Lane, endpoint: Endpoint, tally: Tally | None) -> list[Lane]:
-        """Its next event is not for a runner alone; the lanes to be ended, but for what the event loop will end."""
+        """Run the next event of a lane in the way of its handler. Return the lanes that the caller must end.
+
+        The list is empty if the event loop has taken the lane and will end it.
+        """
         if tally is not None:
-            self._settlement.reports.report_delivered(tally)  # what follows takes its own time
+            # Report deliveries before the next handler, which may take long.
+            self._settlement.reports.report_delivered(tally)
         is_limited, others = endpoint.run_kind is RunKind.LIMITED, list[Lane]()
         if endpoint.kind is RunKind.TRANSACTIONAL:
             self._scheduler.hand_to_transactor(lane)
         elif is_limited and not self._runner.has_permit(lane):
-            pass  # it waits for one
+            # The lane waits for a permit.
+            pass
         elif endpoint.kind is RunKind.BATCH and not endpoint.handler.is_async:
             others = self._batch_runner.run(lane, endpoint)
             if tally is not None:
@@ -300,12 +331,16 @@ class Dispatcher:
             self._loop.start(lambda: self._run_lane_async(lane, endpoint))
             return []
         if is_limited:
-            self._limits.set_limit_keys(lane)  # before it ends: where it waits is known then
+            # Before the lane ends, because the queue in which it waits is chosen then.
+            self._limits.set_limit_keys(lane)
         return [lane, *others]
 
     async def _run_lane_async(self, lane: Lane, endpoint: Endpoint) -> None:
-        """Walk it in the event loop, and end it; not when the loop is told to end: what was cancelled is not done, and
-        a partition with a lane that has not ended is not released."""
+        """Run a lane in the event loop, and end the lane.
+
+        If the loop is ended, the lane is not: cancelled events are not done, and a partition with a lane that has not
+        ended is not released.
+        """
         others: list[Lane] = []
         try:
             await self._loop.wait_for_slice()
@@ -322,6 +357,7 @@ class Dispatcher:
                     run = self._runner.begin_single_run(tally)
                 await self._runner.run_async(lane, run, asyncio.current_task())
                 if tally is not None:
+                    # The handler that follows takes its own time, so report deliveries before.
                     self._settlement.reports.report_delivered(tally)
             if endpoint.run_kind is RunKind.LIMITED:
                 self._limits.set_limit_keys(lane)

@@ -1,7 +1,4 @@
-"""An endpoint: a handler with its interceptors, its circuit, and its word on errors.
-
-`is_plain` is all that the way of an event asks when nothing is wrong: one sync call, nothing to note afterwards.
-"""
+"""Call one handler with its interceptors, guard it with its circuit, and judge its outcome."""
 
 import logging
 import random
@@ -37,24 +34,34 @@ from partbox.worker.runners.traceback import trace_of
 
 log = logging.getLogger("partbox.worker")
 
-WAIT_SPREAD = (1.0, 1.2)  # factors of a wait for a circuit
-OWN_CONNECTIONS = (TransactionKind.PSYCOPG, TransactionKind.SQLALCHEMY)  # and not on a connection that Django has
+WAIT_SPREAD = (1.0, 1.2)  # factors of the wait for a circuit
+OWN_CONNECTIONS = (TransactionKind.PSYCOPG, TransactionKind.SQLALCHEMY)  # not on a connection of Django
 OUTCOME_TYPES = (type(None), Done, RetryAfter, Dead, Deferral, BaseException)
 
 
 class RunKind(Enum):
-    """The way in which a handler is run."""
+    # By the runner of the lane.
+    """The way in which the events of a handler are run."""
 
-    SYNC = "sync"  # by the runner that walks the lane
-    ASYNC = "async"  # in the event loop
-    BATCH = "lists"  # with events of other lanes, by the runner or in the event loop
-    TRANSACTIONAL = "transactional"  # by the thread that has the connection for it
-    LIMITED = "limited"  # each in a turn of its own, in whichever way else
+    SYNC = "sync"
+    # In the event loop.
+    ASYNC = "async"
+    # Together with events of other lanes, by the runner or in the event loop.
+    BATCH = "lists"
+    # By the thread that has the connection for transactions.
+    TRANSACTIONAL = "transactional"
+    # One event for each permit, in any of the ways above.
+    LIMITED = "limited"
 
 
 class Endpoint:
-    """One handler of one process. Any thread. `run_kind`: its kind for a walk over a lane, LIMITED while it has a
-    limit."""
+    """A handler of one process, ready to be called from any thread.
+
+    `first_step` calls the handler, or runs an async handler up to its first suspension. `is_plain` is True if an event
+    whose handler returned None needs nothing more than to be recorded as done. `run_kind` is the kind of the handler,
+    or LIMITED while the handler has a limit. Runners read both without the lock, which guards the circuit and what
+    follows from it.
+    """
 
     __slots__ = (
         "_circuit",
@@ -100,53 +107,58 @@ class Endpoint:
         self.enter(copy_context())
         self._limit = error_limit
         self._circuit = Circuit(max(PROBE_LOST, handler.timeout or 0.0))
-        self._last_outage = ""  # the last error that said that the downstream is away
+        # The last error that said that the downstream is away.
+        self._last_outage = ""
         self._lock = threading.Lock()
         self.set_run_kind(self.kind)
 
     def enter(self, context: Context) -> None:
-        """Have each event run in a copy of this context: of the variables that an event sets, others see none.
+        """Run each event in its own copy of this context from now on.
 
-        `context` makes the copy, in which `first_step` is run; the transactor runs `wrapped_call` there, in a
-        savepoint.
+        Context variables that are set for one event are not seen by others. `context` makes the copy, in which
+        `first_step` is run. The transactor runs `wrapped_call` in the copy, within a savepoint.
         """
         self.context: Callable[[], Context] = context.copy
 
     def call(self, given: Any) -> object:
-        """Call the handler in a context of its own; an async one up to its first wait."""
+        """Call the handler in a new context.
+
+        An async handler runs up to its first suspension, which returns Suspended.
+        """
         return run_in_context(self.context(), self.first_step, given)
 
     def set_run_kind(self, kind: RunKind) -> None:
-        """Have it run in walks of this kind from now on: LIMITED, or its own."""
-        with self._lock:  # the circuit has a word in what is plain
+        """Set the run kind: LIMITED while the handler has a limit, else its own kind."""
+        with self._lock:
             self.run_kind = kind
             self._may_be_plain = kind in (RunKind.SYNC, RunKind.ASYNC) and not self._hears_each
             self.is_plain = self._may_be_plain and not self._circuit.has_failures
 
     @property
     def is_uneventful(self) -> bool:
-        """True if a success is nothing to note: no failure before it, and nobody who hears of single events."""
+        """True if success needs no notice: no failure in the circuit, and no observer of single events."""
         return not (self._circuit.has_failures or self._hears_each)
 
     def refusal(self, now: float) -> Deferral | None:
-        """Why no handler may be started now, if the circuit is open; else None, and the caller must start one.
+        """Return a deferral if the circuit is open, else None, and then the caller must call the handler.
 
-        `now` (monotonic seconds) is what `judge` is told as the start.
+        An open circuit admits one probe now and then. `now` (monotonic seconds) must be the `started` that `judge` gets
+        later.
         """
         if not self._circuit.has_failures:
             return None
-        with self._lock:  # the circuit admits one probe
+        with self._lock:
             if self._circuit.try_admit(now):
                 return None
             reason = f"{self.handler.name} waits for its downstream: {self._last_outage}"
             return Deferral(self._wait(now), reason, is_wait=True)
 
     def deferral_verdict(self, event: DeliveredEvent, refusal: Deferral) -> Verdict:
-        """The verdict on an event that was refused."""
+        """Return the verdict of an event that the circuit has refused. The attempt is not counted."""
         return self._judge_certain(event.attempt - 1, refusal)
 
     def crash_verdict(self, attempts: int) -> Verdict:
-        """The verdict on an event whose process died at each of its attempts."""
+        """Return the verdict of an event whose process died at each of its attempts."""
         return self._judge_certain(attempts - 1, Dead(f"its process died, {counted(attempts, 'time')} that it ran"))
 
     def _judge_certain(self, attempts: int, result: Deferral | Dead) -> Verdict:
@@ -157,26 +169,31 @@ class Endpoint:
     def judge(
         self, event: DeliveredEvent, result: object, started: float | None = None, *, counts_failure: bool = True
     ) -> Verdict | None:
-        """The verdict on the event, by what the handler returned or raised; None is done.
+        """Return the verdict of an event by the result of its handler, or None if the event is done.
 
-        `started` (monotonic seconds) is when the handler was. `counts_failure` false: the failure was noted already,
-        with another event of its list.
+        `result` is the value that the handler returned, or the error that it raised. `started` is in monotonic seconds.
+        With `counts_failure` False the circuit does not count a failure, because another event of the list has counted
+        it. Never raises, not even for a result whose own methods raise.
         """
         return self._judge_traced(
             event, result, started, partial(self._judge_result, event, result, started, counts_failure=counts_failure)
         )
 
     def timeout_verdict(self, event: DeliveredEvent, error: TimeoutError, started: float) -> Verdict | None:
-        """The verdict on an event whose handler is given up, and its process with it: the circuit, too, ends then."""
+        """Return the verdict of an event whose handler is given up.
+
+        The circuit does not count it, since the process and its circuits end too.
+        """
         return self._judge_traced(event, error, started, lambda: self._judge_by_policy(event, error)[0])
 
     def _judge_traced(
         self, event: DeliveredEvent, result: object, started: float | None, ask: Callable[[], Verdict | None]
     ) -> Verdict | None:
-        """The verdict, with what else is told of a failure."""
+        """Return the verdict from `ask`, with traceback and duration added if the handler failed."""
         try:
             verdict = ask()
-        except BaseException as wrong:  # an object of the application's own whose very questions fail
+        except BaseException as wrong:
+            # The result is an object of the application whose own methods fail.
             error = TypeError(f"what the handler returned or raised cannot be looked at ({type(wrong).__name__})")
             verdict = judge(self.handler, event.attempt - 1, error, self._limit)
         seconds = None if started is None else time.monotonic() - started
@@ -184,7 +201,8 @@ class Endpoint:
             failed = verdict is not None and verdict.state is not RowState.DEFERRED
             return replace(verdict, seconds=seconds) if verdict is not None and failed else verdict
         raised = cast(BaseException, result)
-        if verdict is not None and issubclass(type(raised), NewerVersionError):  # its handler has not run
+        # The handler has not run, so there is neither traceback nor duration.
+        if verdict is not None and issubclass(type(raised), NewerVersionError):
             return verdict
         if verdict is not None:
             return replace(verdict, trace=trace_of(raised, self._limit), seconds=seconds)
@@ -195,13 +213,16 @@ class Endpoint:
     def _judge_result(
         self, event: DeliveredEvent, result: object, started: float | None, *, counts_failure: bool
     ) -> Verdict | None:
+        """Return the verdict of a result, and record success or failure in the circuit."""
         attempts = event.attempt - 1
-        if not issubclass(type(result), OUTCOME_TYPES):  # its __class__ may say anything, or fail
+        # Ask type(result), because `__class__` of the application's object may return anything or fail.
+        if not issubclass(type(result), OUTCOME_TYPES):
             result = wrong_outcome(result)
         if not isinstance(result, BaseException):
             self._note_outcome(result, started)
             return judge(self.handler, attempts, result, self._limit)
-        if issubclass(type(result), NewerVersionError):  # no failure of the handler, which is not asked about it
+        # Not a failure of the handler, so `on_error` and the policy are not asked.
+        if issubclass(type(result), NewerVersionError):
             self.note_undecided(started)
             verdict = judge(self.handler, attempts, self.handler.newer(event, str(result)), self._limit)
             self._newer_versions.warn(event, result, self.handler.name, verdict)
@@ -210,7 +231,8 @@ class Endpoint:
         if self.handler.circuit is None:
             return verdict
         if not is_outage(result, self.handler.circuit):
-            self._note_event_fault(event, started)  # the circuit never spares it: a last attempt is the last
+            # The circuit never spares such an event: its last attempt is the last.
+            self._note_event_fault(event, started)
             return verdict
         if advice is not None or verdict is None or self._is_event_fault(result, verdict):
             self.note_undecided(started)
@@ -219,17 +241,20 @@ class Endpoint:
             self._note_failure(event, result, verdict.error or "", started)
         if not self._circuit.is_open:
             return verdict
-        with self._lock:  # guards the circuit
+        with self._lock:
             wait = self._wait(time.monotonic())
         return self.deferral_verdict(event, Deferral(wait, verdict.error or ""))
 
     def _wait(self, now: float) -> float:
-        """Seconds to defer an event. If all came back at once, the one with the lowest id would be the probe each time,
-        and an error of its own would keep the circuit open for ever. The lock of the circuit is taken by who asks."""
+        """Return the seconds for which an event is deferred. The caller holds the lock.
+
+        The wait is spread at random. If all events came back at once, the event with the lowest id would be the probe
+        each time, and an error of its own would keep the circuit open forever.
+        """
         return self._circuit.wait(now) * random.uniform(*WAIT_SPREAD)
 
     def _judge_by_policy(self, event: DeliveredEvent, error: BaseException) -> tuple[Verdict | None, Advice]:
-        """The verdict without regard to the circuit, and what `on_error` advised."""
+        """Return the verdict of an error without regard to the circuit, and the advice of `on_error`."""
         advice = self._ask_on_error(event, error)
         verdict = judge(self.handler, event.attempt - 1, error, self._limit, advice)
         if verdict is not None and (policy_error := verdict.policy_error) is not None:
@@ -239,7 +264,7 @@ class Endpoint:
         return verdict, advice
 
     def _ask_on_error(self, event: DeliveredEvent, error: BaseException) -> Advice:
-        """The advice of the handler's `on_error`; None without one, or if it fails itself."""
+        """Return the advice of the handler's `on_error`, or None if there is no advice or `on_error` fails."""
         ask = self.handler.on_error
         if ask is None:
             return None
@@ -261,15 +286,17 @@ class Endpoint:
         return advice
 
     def _is_event_fault(self, error: BaseException, verdict: Verdict) -> bool:
-        """True if something is wrong with this event alone, which tells nothing of others."""
+        """Return True if only this event is wrong, which says nothing about other events."""
         most = self.handler.max_attempts
         exhausted = most is not None and verdict.attempts >= most
         return isinstance(error, UnrecoverableError) or (verdict.state is RowState.DEAD and not exhausted)
 
     def _note_failure(self, event: DeliveredEvent, error: BaseException, details: str, started: float | None) -> None:
+        """Count a failure of the downstream, and report it if that opens the circuit."""
         unavailable = issubclass(type(error), DownstreamUnavailable)
-        with self._lock:  # a failure and the opening of the circuit are one
+        with self._lock:
             self._last_outage = details
+            # One section: the failure, and the opening of the circuit.
             opened = self._circuit.failed(key_of(event), time.monotonic(), unavailable=unavailable, started=started)
             self.is_plain = False
         if opened:
@@ -281,21 +308,24 @@ class Endpoint:
             self._log_circuit("circuit_open", text, type(error).__name__, error)
 
     def _note_outcome(self, outcome: object, started: float | None) -> None:
-        """A handler that asks for later may be hiding an error: that is neither success nor failure."""
+        """Record a success in the circuit. RetryAfter is neither success nor failure, because it may hide an error."""
         if isinstance(outcome, RetryAfter):
             self.note_undecided(started)
         elif self._circuit.has_failures and not isinstance(outcome, Deferral):
-            with self._lock:  # guards the circuit
+            with self._lock:
                 closed = self._circuit.note_success()
                 self.is_plain = self._may_be_plain
             if closed:
                 self._report_closed("the circuit of %s is closed again")
 
     def _note_event_fault(self, event: DeliveredEvent, started: float | None) -> None:
-        """The event failed by itself; a probe that does says nothing of the downstream."""
+        """Record an error of the event itself, which is no outage.
+
+        A probe that fails so says nothing about the downstream.
+        """
         if not self._circuit.is_open or started is None:
             return
-        with self._lock:  # guards the circuit
+        with self._lock:
             closed = self._circuit.note_other_error(key_of(event), started)
             self.is_plain = self._may_be_plain and not self._circuit.has_failures
         if closed:
@@ -312,17 +342,18 @@ class Endpoint:
         log_event(log, name, text, handler.name, *arguments, subscription=handler.subscription, handler=handler.name)
 
     def note_undecided(self, started: float | None) -> None:
-        """Note that a handler has ended which tells nothing of its downstream."""
+        """Record that a handler has ended without saying anything about its downstream."""
         if self._circuit.is_open and started is not None:
-            with self._lock:  # guards the circuit
+            with self._lock:
                 self._circuit.note_undecided(started)
 
 
 def guard_other_writes(call: Call) -> Call:
-    """The call of a handler in a transaction; what Django would write on another connection is its error."""
+    """Wrap a transactional handler so that writes through another connection, one of Django, raise."""
 
     def guarded(event: Any, conn: Any) -> Any:
-        if "django.db" not in sys.modules:  # asked each time: a handler's module may import it late
+        # Check at each call, because the module of a handler may import Django late.
+        if "django.db" not in sys.modules:
             return call(event, conn)
         from partbox.publish.integrations.django import refuse_foreign_writes
 
@@ -333,7 +364,7 @@ def guard_other_writes(call: Call) -> Call:
 
 
 def _observed_call(call: Call, handler: Handler, observers: Observers) -> Call:
-    """The call with all observers around it."""
+    """Wrap a handler so that all observers surround each call."""
     is_list = handler.max_size is not None
 
     def observed(given: Any, *more: Any) -> Any:

@@ -1,9 +1,8 @@
-"""The event loop of `async def` handlers: one in a thread of its own, or the application's (`loop_hosts`).
+"""Run `async def` handlers in an event loop, in a thread of its own or the application's (`loop_hosts`).
 
-A handler runs in the task that walks its lane, and may do with it what it likes: cancel the task, or raise SystemExit.
-In a loop of its own it may do so with all of it: cancel all tasks, stop the loop, end one of its own by SystemExit.
-Only `EventLoop.cancel` ends a lane's task, or the application that ends its loop; everything else is the error of the
-handler that it meets.
+A handler runs in the task that runs its lane, and may cancel that task or raise SystemExit. In a loop of its own it may
+also cancel all tasks or stop the loop. Only `EventLoop.cancel`, or an application that ends its loop, ends the task of
+a lane. Any other cancellation is an error of the handler in which it arrives.
 """
 
 import asyncio
@@ -30,13 +29,15 @@ from partbox.worker.runners.loop_hosts import (
 
 T = TypeVar("T")
 
-CLOSE_TIMEOUT = 2.0  # seconds for what a handler has open to be closed
+CLOSE_TIMEOUT = 2.0  # seconds for the close of one client
 
 
 @dataclass(slots=True, eq=False)
 class Suspended:
-    """A coroutine that has run up to its first wait, what it waits for, and the context that it runs in, which whoever
-    began it adds."""
+    """A coroutine that has run up to its first suspension, the future that it waits for, and its context.
+
+    The function that runs the first step in a context sets `context`.
+    """
 
     coroutine: Any
     waiting: Any
@@ -44,7 +45,7 @@ class Suspended:
 
 
 def run_in_context(context: Context, function: Callable[..., object], *given: Any) -> object:
-    """Run it in this context; so do the further steps of an async handler that it begins."""
+    """Run a function in the context. The later steps of an async handler that it begins run in this context too."""
     result = context.run(function, *given)
     if type(result) is Suspended:
         result.context = context
@@ -52,9 +53,10 @@ def run_in_context(context: Context, function: Callable[..., object], *given: An
 
 
 def begin_handler(handler: Callable[..., Any], *given: Any) -> object:
-    """Run an async handler up to its first wait, in the task that walks its lane; `Suspended` if there is one.
+    """Run an async handler up to its first suspension in the task of its lane.
 
-    Else what it returned or raised: most that never wait end here, without a turn of the loop.
+    Return Suspended, or the returned value or raised error of a handler that never waits. Most handlers that do not
+    wait end here, without a round of the loop.
     """
     try:
         coroutine = handler(*given)
@@ -67,23 +69,26 @@ def begin_handler(handler: Callable[..., Any], *given: Any) -> object:
             return stop.value
         coroutine = _return_uncancelled(task, stop.value)
         waiting = coroutine.send(None)
-    except BaseException as error:  # also SystemExit: a handler does not end the loop
+    except BaseException as error:
+        # SystemExit too: a handler must not end the loop.
         return pool_guard.add_remedy(error) if type(error) is RuntimeError else error
     return Suspended(coroutine, waiting)
 
 
 async def _as_coroutine(awaitable: Awaitable[Any]) -> Any:
+    """Await an awaitable that is not a coroutine, so that it can be driven as one."""
     return await awaitable
 
 
 async def _return_uncancelled(task: asyncio.Task[Any], result: object) -> object:
+    """Return a result after the cancellation that the handler left in its task is undone."""
     await _uncancel(task)
     return result
 
 
 @coroutine
 def _run_rest(suspended: Suspended) -> Generator[Any, Any, Any]:
-    """Wait for what the coroutine waits for, and run the rest of it."""
+    """Drive a suspended coroutine to its end, each step in the context of its event."""
     assert suspended.context is not None
     coroutine, waiting, run = suspended.coroutine, suspended.waiting, suspended.context.run
     proceed = partial(coroutine.send, None)
@@ -91,17 +96,22 @@ def _run_rest(suspended: Suspended) -> Generator[Any, Any, Any]:
         try:
             yield waiting
         except BaseException as error:
-            step = partial(coroutine.throw, error.with_traceback(None))  # our own frames say nothing
+            # The frames of partbox in the traceback say nothing.
+            step = partial(coroutine.throw, error.with_traceback(None))
         else:
             step = proceed
         try:
-            waiting = run(step)  # in the event's own context: the task is that of many events
+            # In the context of the event, because the task runs many events.
+            waiting = run(step)
         except StopIteration as stop:
             return stop.value
 
 
 async def _run_rest_within(timeout: float, suspended: Suspended) -> object:  # noqa: ASYNC109  it bounds the handler
-    """Run the rest of the handler. After `timeout` seconds it is cancelled, and a TimeoutError is returned."""
+    """Drive a suspended coroutine to its end. Cancel it after `timeout` seconds and raise TimeoutError.
+
+    The error has the traceback of the handler at the place where its time was over.
+    """
     limit = asyncio.timeout(timeout)
     try:
         async with limit:
@@ -114,70 +124,75 @@ async def _run_rest_within(timeout: float, suspended: Suspended) -> object:  # n
 
 
 class _CurrentRun(threading.local):
-    task: Any = None  # that walks a lane in the event loop of this thread
+    task: Any = None
 
 
 current_run = _CurrentRun()
-"""Set before each handler begins: to ask asyncio costs as much as all else of an event."""
+"""The task that runs a lane in the event loop of this thread.
+
+Set before each handler begins, because `asyncio.current_task` costs as much as everything else of an event.
+"""
 
 
 class EventLoop:
-    """Runs coroutines, in the loop of a host; errors of handlers come back as values."""
+    """An event loop for the handlers of a process, in a thread or lent by the application. Returns errors as values."""
 
     def __init__(self, new_loop: NewLoop = asyncio.new_event_loop) -> None:
         self._host: ThreadLoop | ApplicationLoop = ThreadLoop(new_loop)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._blocked = False  # by a handler that does not end
+        self._blocked = False
 
     def adopt(self, loop: asyncio.AbstractEventLoop, ended: Callable[[], object]) -> None:
-        """Run in this loop, which is the application's and the caller's, and not in one of its own.
+        """Run handlers in the application's loop, which is also the caller's.
 
-        `ended` is called if the application cancels all tasks there, as it does before it ends the loop.
+        `ended` is called if the application cancels all tasks of the loop, as it does before it ends the loop.
         """
         self._host = ApplicationLoop(loop, ended)
 
     @property
     def application_loop(self) -> asyncio.AbstractEventLoop | None:
-        """The application's loop that runs the coroutines, if it is one."""
+        """The event loop that the application lent, or None."""
         return self._host.loop if isinstance(self._host, ApplicationLoop) else None
 
     @property
     def ended(self) -> bool:
-        """True if the application has ended its loop, or cancelled all tasks there: what ran never ends."""
+        """True if the application has ended its loop or cancelled all tasks there. Handlers that ran never end then."""
         return self._host.ended
 
     def prepare(self) -> None:
-        """Get ready for async handlers, before the first of them."""
+        """Check connection pools before the first async handler runs."""
         self._host.prepare()
 
     def start(self, run_lanes: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run what it returns, which walks lanes; from any thread."""
+        """Start a task that runs lanes. Any thread may call this."""
         self._host.call(partial(self._start_task, run_lanes))
 
     def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
-        """Run what it returns in a task of its own, from any other thread; to cancel the future cancels the task.
+        """Run a coroutine in a task of its own, for any other thread. Cancelling the future cancels the task.
 
-        It is no handler: `cancel` leaves it alone.
+        The coroutine is not a handler, so `cancel` leaves it alone.
         """
         return self._host.submit(function)
 
     def call_soon(self, callback: Callable[[], object]) -> None:
-        """Call it in the loop; from any thread."""
+        """Schedule a callback in the loop. Any thread may call this."""
         self._host.call(callback)
 
     def slice_bounds(self, began: float, seconds: float) -> tuple[float, float]:
-        """When a walk of so many seconds ends that began then (monotonic seconds), and when if its handlers wait: 0.0
-        if that is the same."""
+        """Return the end of a slice of `seconds` that began at `began`, and the latest end if its handlers wait.
+
+        Both are monotonic seconds. The latest end is 0.0 where a slice is not extended.
+        """
         ends = self._host.until(began, seconds)
         return ends, began + seconds if self._host.is_shared else 0.0
 
     async def yield_to_others(self) -> None:
-        """Let others have their turn, after a walk in which no handler waited."""
+        """Let other tasks of the loop run, after a slice in which no handler waited."""
         if not await self.wait_for_slice():
             await await_undisturbed(asyncio.sleep(0))
 
     async def wait_for_slice(self) -> bool:
-        """Wait until a walk may begin; True if that was not at once."""
+        """Wait until a slice may begin in the loop. Return True if that took a wait."""
         waited = False
         while (waiting := self._host.next_slice()) is not None:
             waited = True
@@ -189,8 +204,7 @@ class EventLoop:
 
     @staticmethod
     async def call(begin_call: Callable[[Any], object], given: Any, timeout: float | None) -> object:  # noqa: ASYNC109  it bounds the handler
-        """Return what a handler returns or raises that `begin_call` begins; a TimeoutError when it is cancelled after
-        `timeout` seconds."""
+        """Run a handler that `begin_call` begins; return its value or error, a TimeoutError after `timeout` seconds."""
         current_run.task = task = asyncio.current_task()
         result = begin_call(given)
         return await EventLoop.run_rest(result, timeout, task) if type(result) is Suspended else result
@@ -198,17 +212,22 @@ class EventLoop:
     @staticmethod
     @coroutine
     def run_rest(suspended: Suspended, timeout: float | None, task: Any) -> Generator[Any, Any, object]:
-        """Return what the rest of the handler returns or raises; a TimeoutError when it is cancelled after `timeout`
-        seconds. Most handlers have none, and one coroutine less to go through each time that they wait."""
+        """Run the rest of a suspended handler; return its value or error, a TimeoutError after `timeout` seconds.
+
+        Raises only if the task must end. Most handlers have no timeout, so this is a generator: each wait then goes
+        through one coroutine less.
+        """
         result: object
         try:
             result = (
                 yield from _run_rest(suspended) if timeout is None else _run_rest_within(timeout, suspended).__await__()
             )
-        except BaseException as error:  # also SystemExit: a handler does not end the loop
+        except BaseException as error:
+            # SystemExit too: a handler must not end the loop.
             if task is None or (isinstance(error, GeneratorExit) and _is_discarded(task)):
                 raise
-            if must_end(task):  # whatever the handler makes of it: a stop is no failure of it
+            # A stop is not a failure of the handler, whatever the handler makes of the cancellation.
+            if must_end(task):
                 raise asyncio.CancelledError from error
             result = pool_guard.add_remedy(error) if type(error) is RuntimeError else error
         if task is not None and task.cancelling():
@@ -216,9 +235,9 @@ class EventLoop:
         return result
 
     def cancel(self, patience: float = 0.0) -> bool:
-        """Wait `patience` seconds for the handlers that run, then cancel them; whether there were any left.
+        """Wait `patience` seconds for handlers that run, then cancel them. Return True if some were left.
 
-        True as well if the loop is blocked or does not run. One that resists is left behind.
+        Also True if the loop is blocked or does not run. A handler that resists cancellation is left behind.
         """
         if not self._host.is_alive:
             return self._cancel_later()
@@ -228,33 +247,40 @@ class EventLoop:
             return True
 
     def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = ()) -> None:
-        """Close these, and end the loop, whose handlers have ended; the application's goes on."""
+        """Close clients and end the loop, once its handlers have ended. The application's loop goes on."""
         if self._host.is_alive and not self._blocked:
             with suppress(TimeoutError):
                 self._run_and_wait(partial(_close_all, closing), ANSWER_TIMEOUT)
         self._host.end(blocked=self._blocked)
 
     def _run_and_wait(self, function: Callable[[], Coroutine[Any, Any, T]], patience: float) -> T:
-        """Run it, also if a handler cancels all tasks; TimeoutError if something blocks the loop, or it has ended."""
+        """Run a coroutine and return its value, even if a handler cancels all tasks meanwhile.
+
+        Raise TimeoutError if something blocks the loop, or the loop has ended.
+        """
         until = time.monotonic() + patience
         while not self._host.ended:
             with suppress(CancelledError):
                 try:
                     return self.submit(function).result(until - time.monotonic())
                 except TimeoutError:
+                    # A handler does not return to the loop.
                     self._blocked = True
                     raise
         raise TimeoutError
 
     def _cancel_later(self) -> bool:
-        """Tell what is left to end when the loop goes on, which does not run."""
+        """Cancel the tasks of a loop that does not run now, in case the loop goes on. Return True if there are any."""
         for task in (tasks := list(self._tasks)):
             ending_tasks.add(task)
             self._host.call(task.cancel)
         return bool(tasks)
 
     def disown(self) -> None:
-        """In a forked process: if a handler in the loop forked it, end when it comes back to the loop."""
+        """End a process that a handler of the loop has forked, when the handler returns to the loop.
+
+        Called in the fork.
+        """
         self._host.disown()
 
     def _start_task(self, run_lanes: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -265,13 +291,17 @@ class EventLoop:
         task.add_done_callback(lambda task: self._task_done(task, run_lanes))
 
     def _task_done(self, task: asyncio.Task[None], run_lanes: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Start a runner again if a handler has cancelled its task."""
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # a Ctrl-C, which the loop has raised already
-        elif not must_end(task):  # by a handler that cancels all, before it had begun
+            # A Ctrl-C, which the loop has raised already. Retrieving it keeps asyncio from logging it.
+            task.exception()
+        elif not must_end(task):
+            # A handler has cancelled all tasks before this one had begun.
             self._start_task(run_lanes)
 
     async def _cancel_tasks(self, patience: float) -> bool:
+        """Wait `patience` seconds for the tasks, then cancel the rest; return True if there were any."""
         if patience and self._tasks:
             await asyncio.wait(list(self._tasks), timeout=patience)
         tasks = list(self._tasks)
@@ -285,13 +315,14 @@ class EventLoop:
 
 async def _close_all(closing: Iterable[Callable[[], Awaitable[None]]]) -> None:
     for close in closing:
-        with suppress(Exception):  # it ends with the process
+        # A client that does not close ends with the process.
+        with suppress(Exception):
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await close()
 
 
 async def await_undisturbed(wait: Awaitable[Any]) -> None:
-    """Wait for it, or until some handler cancels the task, as all of the loop perhaps: nothing comes of that."""
+    """Await something, or return early if a handler cancels the task, perhaps with all others of the loop."""
     try:
         await wait
     except asyncio.CancelledError:
@@ -302,26 +333,27 @@ async def await_undisturbed(wait: Awaitable[Any]) -> None:
 
 
 async def _uncancel(task: asyncio.Task[Any]) -> None:
-    """A cancelling that the handler asked for ends with it: the next handler is not to meet it."""
+    """Undo a cancellation that a handler asked for, so that the next handler of the task does not meet it."""
     if must_end(task):
         return
     while task.cancelling():
         task.uncancel()
     try:
-        await asyncio.sleep(0)  # one that was not delivered yet comes here
+        # A cancellation that was not delivered yet arrives here.
+        await asyncio.sleep(0)
     except asyncio.CancelledError:
         if must_end(task):
             raise
 
 
 def _cancel_traceback(error: TimeoutError) -> TracebackType | None:
-    """The place in the handler's code at which its time was over."""
+    """Return the traceback from the place in the handler at which its time was over."""
     cause = error.__cause__ if type(error) is TimeoutError else None
     return cause.__traceback__ if type(cause) is asyncio.CancelledError else None
 
 
 def _is_discarded(task: asyncio.Task[Any]) -> bool:
-    """True if the coroutine of the task is thrown away, and does not run in it any more."""
+    """Return True if the coroutine of the task is thrown away instead of run."""
     try:
         return asyncio.current_task() is not task
     except RuntimeError:

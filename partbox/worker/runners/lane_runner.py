@@ -1,4 +1,4 @@
-"""Runs one lane: hands its events to their handlers, one after the other."""
+"""Run the events of one lane, one handler after another."""
 
 import asyncio
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ from partbox.worker.runners.event_loop import EventLoop, Suspended, current_run
 from partbox.worker.runners.settlement import Settlement
 from partbox.worker.slot import Slot
 
-LANE_SLICE = 0.02  # seconds after which a lane's finished events are recorded and other lanes get their turn
-RESUMED_SLICE = 0.0001  # seconds of a walk in the application's loop that a handler has once it has waited
-TRUST_SPAN = 0.001  # the lease is looked at again when the wall clock has moved by this much; no longer than QUICK
+LANE_SLICE = 0.02  # seconds until done events of a lane are recorded and other lanes have their turn
+RESUMED_SLICE = 0.0001  # seconds that a handler has after a wait, in the application's loop
+TRUST_SPAN = 0.001  # seconds by which the wall clock moves before the lease is checked again; at most QUICK
 
 NextEvent = tuple[Endpoint, DeliveredEvent]
 Handoff = tuple[Endpoint, Suspended | None]
@@ -28,10 +28,12 @@ Handoff = tuple[Endpoint, Suspended | None]
 
 @dataclass(slots=True, eq=False)
 class LaneRun:
-    """A runner's turn over the lanes that it took. `ends`: monotonic seconds; `lease_checked_at`: the last look at the
-    lease (Unix seconds); `tally` counts what is delivered, None where nobody wants to know. `kind`: of the handlers
-    that it may run. `has_waited`: one of them has, so others have had their turn; the walk may last longer then in the
-    application's loop, until `latest_end` (0.0 in others, where a turn is no shorter than that)."""
+    """A time slice of one runner, in which it runs events of the lanes that it took.
+
+    `ends` is in monotonic seconds, `lease_checked_at` in Unix seconds. `tally` counts deliveries, or is None if nothing
+    reads them. Only handlers of `kind` are run. `has_waited` is True once a handler has suspended, so that other tasks
+    have run. In the application's loop the slice may then last until `latest_end` (0.0 elsewhere: no extension).
+    """
 
     ends: float
     lease_checked_at: float
@@ -42,7 +44,7 @@ class LaneRun:
 
 
 class LaneRunner:
-    """Walks the lanes of one process; from any of its runner threads, and from its event loop."""
+    """A runner of single lanes, shared by the runner threads and the event loop of a process."""
 
     def __init__(self, engine: Engine, routes: Routes[Endpoint], slot: Slot, settlement: Settlement) -> None:
         self._engine = engine
@@ -55,19 +57,22 @@ class LaneRunner:
     def begin_run(
         self, ends: float, tally: Tally | None = None, kind: RunKind = RunKind.SYNC, *, latest_end: float = 0.0
     ) -> LaneRun:
-        """A walk that begins now, and ends then (monotonic seconds), or up to `latest_end` if its handlers wait."""
+        """Return a slice that ends at `ends` (monotonic seconds), or up to `latest_end` if its handlers wait."""
         return LaneRun(ends, self._trusted_at, tally, kind, latest_end=latest_end)
 
     def begin_single_run(self, tally: Tally | None) -> LaneRun:
-        """A walk over a lane that has its turn: it is over when one event has been started."""
+        """Return a slice for one event of a lane that has a permit."""
         return self.begin_run(0.0, tally, RunKind.LIMITED)
 
     def has_permit(self, lane: Lane) -> bool:
-        """True if the lane has its turn, of an event whose handler has a limit."""
+        """Return True if the lane holds a permit for an event whose handler has a limit."""
         return self._engine.limits.covers(lane)
 
     def next(self, ended: list[Lane], tally: Tally | None) -> list[Lane] | NoLane:
-        """End these lanes; the next to run, or why there are none. Observers hear first what `tally` owes them."""
+        """End the lanes and return the next lanes to run, or the reason why there are none.
+
+        Deliveries in `tally` are reported before the runner waits.
+        """
         unreported = tally if tally is not None and tally.oldest is not None else None
         trusted = self.may_start()
         lanes = self._engine.scheduler.next(ended, monotonic(), trusted=trusted, waits=unreported is None)
@@ -76,11 +81,14 @@ class LaneRunner:
         self._settlement.reports.report_delivered(unreported)
         return self.next([], tally)
 
-    # Over 40 lines: `next_event`, call and `Settlement.settle_result` in one loop. This is all that most events go
-    # through, where one more call for each of them shows.
     def run(self, lane: Lane, run: LaneRun) -> Handoff | None:  # noqa: PLR0915
-        """Run the lane's handlers here, as far as they are of the kind of the walk; the endpoint of the next event if
-        that is of another kind, or of the `current` one, whose async handler waits."""
+        # Long, because `next_event`, the call and `Settlement.settle_result` are inlined here. Most events go through
+        # nothing else, and one more call for each event is measurable.
+        """Run events of the lane until the slice is over, the lane is empty, or an event needs another runner.
+
+        Return None at the end. Return an endpoint and None if the next event is of another kind of handler. Return an
+        endpoint and Suspended if the async handler of the current event waits.
+        """
         partition, routes, only_route, tally, claim = (
             lane.partition,
             self.routes,
@@ -101,15 +109,18 @@ class LaneRunner:
                 outcomes.record_done(lane)
                 claim = lane.claim
                 continue
-            # Asked before one is taken: read anew meanwhile, the partition may have found it, and remember nothing.
+            # Read before the event is taken: if the partition is read anew in between, the engine may have found the
+            # event itself, and nothing is remembered any more.
             recalls = True if remembered else False  # noqa: SIM210
             try:
+                # As in `Lane.take_first`, without the call.
                 if claim is None:
                     event = queue.popleft()
-                else:  # as in `take_first`, which would show here
+                else:
                     lane.head = queue[0]
                     event = DeliveredEvent(queue.popleft(), claim)
-            except IndexError:  # cleared meanwhile
+            except IndexError:
+                # The queue was cleared meanwhile.
                 continue
             if recalls and outcomes.skip_if_done(lane, event):
                 continue
@@ -130,8 +141,10 @@ class LaneRunner:
                 continue
             context = endpoint.context()
             try:
-                result = context.run(endpoint.first_step, event)  # as in `call`, which would show here
-            except BaseException as error:  # also SystemExit: a handler does not end the process
+                # As in `Endpoint.call`, without the call.
+                result = context.run(endpoint.first_step, event)
+            except BaseException as error:
+                # SystemExit too: a handler must not end the process.
                 result = error
             if result is None and event.parked is None and is_plain:
                 lane.done.append(record)
@@ -143,7 +156,8 @@ class LaneRunner:
                 break
             else:
                 self._settlement.settle_result(lane, endpoint, event, result, tally)
-                claim = lane.claim  # the lane was taken over with it, if its partition was read anew meanwhile
+                # If the partition was read anew meanwhile, the lane was taken over with another claim.
+                claim = lane.claim
             last_event, last_endpoint = event, endpoint
         if handoff is None or handoff[1] is None:
             lane.rest()
@@ -152,7 +166,10 @@ class LaneRunner:
         return handoff
 
     async def run_async(self, lane: Lane, run: LaneRun, task: asyncio.Task[Any] | None) -> Endpoint | None:
-        """Run the lane's async handlers in this `task`; the endpoint of its next event if that is of another kind."""
+        """Run events of the lane in `task`.
+
+        Return the endpoint of the next event if it is of another kind, else None.
+        """
         tally = run.tally
         current_run.task = task
         while (handoff := self.run(lane, run)) is not None:
@@ -161,11 +178,13 @@ class LaneRunner:
                 return endpoint
             event, started = lane.current, lane.started
             assert event is not None
-            if isinstance(lane, SharedLane):  # even if nothing waits behind it yet
+            # Even if nothing waits behind the event yet.
+            if isinstance(lane, SharedLane):
                 self._engine.scheduler.split_if_waiting(lane, started)
             run.has_waited = True
             result = await EventLoop.run_rest(suspended, endpoint.handler.timeout, task)
-            if run.latest_end:  # its slice may be over, but the loop has made a round meanwhile
+            # The slice may be over, but other tasks have run meanwhile.
+            if run.latest_end:
                 run.ends = max(run.ends, min(run.latest_end, monotonic() + RESUMED_SLICE))
             if result is None and event.parked is None and endpoint.is_plain:
                 lane.note_done(event)
@@ -174,19 +193,22 @@ class LaneRunner:
             else:
                 self._settlement.settle_result(lane, endpoint, event, result, tally)
             current_run.task = task
-            if not lane.queue:  # `run` would find no more than that
+            # `run` would find nothing more.
+            if not lane.queue:
                 lane.rest()
                 break
             if tally is None:
-                run.lease_checked_at = self._trusted_at  # by whoever has looked meanwhile
-        if self._engine.is_forked:  # nothing is walked on there, whatever waits
+                # Another runner may have checked the lease meanwhile.
+                run.lease_checked_at = self._trusted_at
+        # Nothing more is run in a fork.
+        if self._engine.is_forked:
             exit_forked(None)
         return None
 
     def may_start(self) -> bool:
-        """True if a handler may start now, within the lease (⛨ DESIGN 5).
+        """Return True if a handler may start now, within the lease (⛨ DESIGN 5).
 
-        The wall clock jumps over every pause of the process or its machine.
+        The check reads the wall clock, because that jumps over every pause of the process or its machine.
         """
         now = time()
         if -TRUST_SPAN < now - self._trusted_at < TRUST_SPAN:
@@ -197,11 +219,14 @@ class LaneRunner:
         return True
 
     def is_transactional(self, event: DeliveredEvent) -> bool:
-        """True if its handler is for the transactor."""
+        """Return True if the event's handler is transactional."""
         return self.routes[event.route].kind is RunKind.TRANSACTIONAL
 
     def next_event(self, lane: Lane, run: LaneRun) -> NextEvent | None:
-        """The next event of the lane and where it goes; None at the end of the lane, or of its turn."""
+        """Begin the next event of the lane, and return it with its endpoint.
+
+        Return None at the end of the lane or the slice.
+        """
         partition, outcomes = lane.partition, self._outcomes
         remembered = partition.resumption.remembered
         while lane.queue and not partition.is_stopping:
@@ -210,10 +235,12 @@ class LaneRunner:
             if partition.incarnation != lane.incarnation:
                 outcomes.record_done(lane)
                 continue
-            recalls = bool(remembered)  # as in `run`
+            # Before the event is taken, as in `run`.
+            recalls = bool(remembered)
             try:
                 event = lane.take_first()
-            except IndexError:  # cleared meanwhile
+            except IndexError:
+                # The queue was cleared meanwhile.
                 continue
             if recalls and outcomes.skip_if_done(lane, event):
                 continue
@@ -227,12 +254,13 @@ class LaneRunner:
         return None
 
     def _check_lease(self, lane: Lane, run: LaneRun) -> bool:
-        """Time has passed: a handler was slow perhaps, and may the next one start?"""
+        """Return True if another handler may start now. If the handler before was slow, count it."""
         tally, event = run.tally, lane.current
         if tally is not None:
             if event is None:
                 tally.count_last_if_slow()
-            elif lane.done and lane.done[-1] is event.record:  # else it did not run, or is noted already
+            elif lane.done and lane.done[-1] is event.record:
+                # Otherwise the handler did not run, or is counted already.
                 tally.count_if_slow(self.routes[event.route], event, lane.started)
         if not self.may_start():
             return False
@@ -243,5 +271,6 @@ class LaneRunner:
 def _first_event(lane: Lane) -> DeliveredEvent | None:
     try:
         return lane.event(lane.queue[0])
-    except IndexError:  # cleared meanwhile
+    except IndexError:
+        # The queue was cleared meanwhile.
         return None
