@@ -167,8 +167,11 @@ class BatchRunner:
             return self._fail_batch(slices, endpoint, wrong, seconds_each)
         if issubclass(type(result), BaseException):
             return self._fail_batch(slices, endpoint, cast(BaseException, result), seconds_each)
-        # One outcome for all events.
-        return [self._settle_event(*member, result, endpoint, seconds_each) for member in members]
+        return [
+            # One outcome for all events.
+            self._settle_event(*member, result, endpoint, seconds_each)
+            for member in members
+        ]
 
     def _fail_batch(
         self,

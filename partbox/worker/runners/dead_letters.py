@@ -83,10 +83,7 @@ def list_hook_targets(handlers: Handlers, dead_to: str | None) -> list[HookTarge
 
 
 class DeadLetters:
-    """The calls of one process for dead events.
-
-    Its own thread makes the calls, the poller's thread watches over them.
-    """
+    """The calls of one process for dead events, made by one thread and watched over by the poller's thread."""
 
     def __init__(
         self, context: Context, targets: Sequence[HookTarget], loop: EventLoop, traffic: TrafficObserver
@@ -158,7 +155,7 @@ class DeadLetters:
                 )
 
     def stop(self, until: float) -> None:
-        """Wait until `until` (monotonic seconds) for the call in progress, then abandon it. Its event stays due."""
+        """Wait until `until` (monotonic seconds) for the call in progress, then abandon it. The event stays due."""
         self._stopped = True
         self._wakeups.put(None)
         thread = self._thread
@@ -186,7 +183,7 @@ class DeadLetters:
                 if not self.run_once():
                     self._wakeups.get()
         except BaseException as error:
-            # Not an error of a hook: those are recorded.
+            # Not an error of a hook, which `_notify` records.
             self._signals.report_failure(error)
         # The abandoned call has returned at last, so a thread may be started again.
         if me in self._abandoned_threads:

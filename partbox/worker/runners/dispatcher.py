@@ -284,7 +284,7 @@ class Dispatcher:
         return lanes
 
     def _watch_shared_lanes(self) -> bool:
-        """Watch shared lanes and split those whose running event blocks others.
+        """Watch shared lanes, and split a shared lane whose running event blocks others.
 
         Return True once this runner is woken, False if nothing has blocked others for `MAX_IDLE_CHECKS` checks. A check
         that woke up in time got the interpreter at once, so the handlers wait and do not compute.

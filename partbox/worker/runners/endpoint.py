@@ -59,8 +59,7 @@ class Endpoint:
 
     `first_step` calls the handler, or runs an async handler up to its first suspension. `is_plain` is True if an event
     whose handler returned None needs nothing more than to be recorded as done. `run_kind` is the kind of the handler,
-    or LIMITED while the handler has a limit. Runners read both without the lock, which guards the circuit and what
-    follows from it.
+    or LIMITED while the handler has a limit. Runners read both without the lock, which guards the circuit.
     """
 
     __slots__ = (

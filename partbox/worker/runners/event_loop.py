@@ -226,7 +226,7 @@ class EventLoop:
             # SystemExit too: a handler must not end the loop.
             if task is None or (isinstance(error, GeneratorExit) and _is_discarded(task)):
                 raise
-            # A stop is not a failure of the handler, whatever the handler makes of the cancellation.
+            # A stop is not a failure of the handler, even if the handler turns the cancellation into another error.
             if must_end(task):
                 raise asyncio.CancelledError from error
             result = pool_guard.add_remedy(error) if type(error) is RuntimeError else error
@@ -297,7 +297,7 @@ class EventLoop:
             # A Ctrl-C, which the loop has raised already. Retrieving it keeps asyncio from logging it.
             task.exception()
         elif not must_end(task):
-            # A handler has cancelled all tasks before this one had begun.
+            # A handler has cancelled all tasks before this task had begun.
             self._start_task(run_lanes)
 
     async def _cancel_tasks(self, patience: float) -> bool:

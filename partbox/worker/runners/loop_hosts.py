@@ -1,11 +1,11 @@
-"""The event loops in which async handlers run: a loop with a thread of its own, or the application's.
+"""Hosts of the event loop for async handlers: a loop in its own thread, or the loop of the application.
 
-In the application's loop a worker is a guest. It ends no task but its own, and never the loop. It takes the time of the
-loop in slices: in each round all walkers together have one, and then whatever else is ready there has its turn.
+The worker is a guest in the application's loop: a worker cancels only its own tasks and never stops the loop. All
+runner tasks together get one time slice in each round of the loop, then the other tasks have their turn.
 
-Who cancels all tasks of that loop ends the application, as `asyncio.run` does at its end: the walkers end with it, and
-charge no event. A task that only waits, and that nobody else knows, is how they know (`_loop_guard`). Only a handler
-that cancels its own task, which any handler may, goes on as in a loop of its own.
+An application that cancels all tasks of its loop is ending, as `asyncio.run` does at its end. The runner tasks end too
+then, and charge no event. A guard task, which only waits and is unknown to others, shows that this has happened
+(`_loop_guards`). A task that a handler cancels, which any handler can do to its own task, goes on.
 """
 
 import asyncio
@@ -30,16 +30,16 @@ NewLoop = Callable[[], asyncio.AbstractEventLoop]
 T = TypeVar("T")
 
 ANSWER_TIMEOUT = 5.0  # seconds for the loop to answer
-SLICE = 0.001  # seconds of each round of the application's loop, at most, for handlers that do not wait
+SLICE = 0.001  # seconds at most of each round of the application's loop for handlers that do not wait
 FORKED_ERROR = RuntimeError("a process that an async handler forked cannot await anything")
 
 ending_tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
 _loop_guards: WeakKeyDictionary[asyncio.Task[Any], asyncio.Task[None]] = WeakKeyDictionary()
-"""The keeper of each walker in an application's loop, which is cancelled when all tasks of that loop are."""
+"""The guard task of each runner task in an application's loop, cancelled when all tasks of that loop are cancelled."""
 
 
 def must_end(task: asyncio.Task[Any] | None) -> bool:
-    """True if a walker was cancelled in order to end, and not by a handler."""
+    """Return True if the task was cancelled by the worker or with all tasks of the loop, and not by a handler."""
     if task in ending_tasks:
         return True
     loop_guard = None if task is None else _loop_guards.get(task)
@@ -47,7 +47,10 @@ def must_end(task: asyncio.Task[Any] | None) -> bool:
 
 
 def loop_factory(library: Literal["asyncio", "uvloop"]) -> NewLoop:
-    """Return the function that makes event loops of this library. SettingsError, with the remedy, if it is missing."""
+    """Return the function that creates event loops of the library.
+
+    Raise SettingsError, with the remedy, if it is missing.
+    """
     if library == "asyncio":
         return asyncio.new_event_loop
     factory: NewLoop = platform.library(
@@ -57,12 +60,12 @@ def loop_factory(library: Literal["asyncio", "uvloop"]) -> NewLoop:
 
 
 class ThreadLoop:
-    """A loop of its own in a thread of its own; it begins when something is to run in it. Any thread."""
+    """An event loop in a thread of its own, which starts with the first call. Methods may be called by any thread."""
 
     is_shared = False
-    """Others than handlers run in the loop, too."""
+    """True if the loop also runs tasks other than handlers."""
     ended = False
-    """Whoever the loop belongs to has ended it, or all its tasks."""
+    """True if the owner of the loop has ended the loop, or cancelled all of its tasks."""
 
     def __init__(self, new_loop: NewLoop) -> None:
         self._new_loop = new_loop
@@ -78,34 +81,40 @@ class ThreadLoop:
         return self._thread is not None and self._thread.is_alive()
 
     def prepare(self) -> None:
-        """Get ready, before the first handler."""
+        """Guard the connection pools before the first handler runs."""
         pool_guard.guard_pools(self._other_loop)
 
     def call(self, callback: Callable[[], object]) -> None:
-        """Call it in the loop, soon."""
+        """Schedule a callback in the loop."""
         self._started_loop().call_soon_threadsafe(callback)
 
     def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
-        """Run what it returns in a task of the loop."""
+        """Run a coroutine in a new task of the loop; return a future for other threads."""
         return asyncio.run_coroutine_threadsafe(function(), self._started_loop())
 
     def run_lanes(self, run_lanes: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Make a walker's task, in the loop."""
+        """Create the task of a runner. Called in the loop."""
         return self._started_loop().create_task(run_lanes)
 
     def until(self, began: float, seconds: float) -> float:
-        """When a walk of `seconds` seconds that begins now ends (monotonic seconds). In the loop."""
+        """Return when a slice of `seconds` that begins at `began` ends (monotonic seconds). Called in the loop."""
         return began + seconds
 
     def next_slice(self) -> "asyncio.Future[None] | None":
-        """Return the future that a walker awaits before it walks on, if others have their turn first. In the loop."""
+        """Return the future that a runner must await before its next slice, or None. Called in the loop."""
         return None
 
     def call_next(self) -> None:
-        """Let the walker behind have its turn, too: none waits here. In the loop, by one that has waited."""
+        """Wake the next runner that waits for a slice; here none does.
+
+        Called in the loop by a runner that has waited.
+        """
 
     def end(self, *, blocked: bool) -> None:
-        """End what was made here, after the walkers; `blocked`: the loop does not answer."""
+        """End the loop and its thread after all runners.
+
+        A loop that is `blocked` does not answer, and is left alone.
+        """
         loop, thread = self._loop, self._thread
         if blocked or loop is None or thread is None or not thread.is_alive():
             return
@@ -115,10 +124,10 @@ class ThreadLoop:
         loop.close()
 
     def disown(self) -> None:
-        """In a forked process: if a handler of the loop forked it, end it when it comes back to the loop.
+        """End a forked process that was forked by a handler of this loop, once the handler returns to the loop.
 
-        The handler's coroutine cannot go on there, and others' must not: their handlers go on in the parent. Nor can
-        the loop: it shares with the parent what it waits by.
+        Called in the fork. The coroutine of the handler cannot go on there. Other handlers must not, because they go on
+        in the parent. The loop cannot either, because it shares its selector with the parent.
         """
         if self._loop is not None and self._thread is not None and self._thread.ident == threading.get_ident():
             _exit_with_loop(self._loop, _outermost_frame)
@@ -134,21 +143,23 @@ class ThreadLoop:
     def _start_loop(self) -> None:
         loop = self._new_loop()
         pool_guard.handler_loops.add(loop)
-        pool_guard.guard_pools()  # what was imported meanwhile
+        # Libraries may have been imported since `prepare`.
+        pool_guard.guard_pools()
         self._thread = threading.Thread(target=self._serve, args=(loop,), name="partbox-async", daemon=True)
         self._thread.start()
         self._loop = loop
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         while not self._is_stopping and not loop.is_closed():
-            with suppress(BaseException):  # of a task that a handler has made: asyncio has told whoever awaits it
+            # An error of a task that a handler has created. Asyncio has reported it to the task that awaits it.
+            with suppress(BaseException):
                 loop.run_forever()
 
 
 class ApplicationLoop:
-    """The application's loop, which runs now, in this thread. Handlers have the context variables that are set here.
+    """The application's event loop, which runs in the calling thread now. Same methods as `ThreadLoop`.
 
-    Its methods are those of `ThreadLoop`.
+    Handlers see the context variables of the caller.
     """
 
     is_shared = True
@@ -160,34 +171,44 @@ class ApplicationLoop:
         self._loop_guard: asyncio.Task[None] | None = None
         self._closed = False
         self._slice_end = 0.0  # the end of the last slice, monotonic seconds
-        self._round_passed = True  # the loop has made a round since that began
+        self._round_passed = True  # the loop has made a round since the slice began
         self._waiting: deque[asyncio.Future[None]] = deque()
         pool_guard.shared_loops.add(loop)
 
     @property
     def is_alive(self) -> bool:
+        """True if the loop runs and the application has not ended it."""
         return self.loop.is_running() and not self.ended
 
     @property
     def ended(self) -> bool:
+        """True if the application has closed the loop or cancelled all of its tasks."""
         loop_guard = self._loop_guard
         return self._closed or (loop_guard is not None and (loop_guard.cancelling() > 0 or self.loop.is_closed()))
 
     def prepare(self) -> None:
-        """Nothing to do: what the application uses, handlers may use."""
+        """Do nothing: in this loop, handlers may use the same pools as the application."""
 
     def call(self, callback: Callable[[], object]) -> None:
+        """Schedule a callback in the loop, or note that the loop is closed."""
         try:
             self.loop.call_soon_threadsafe(callback, context=self._context)
-        except RuntimeError:  # it is closed
+        except RuntimeError:
+            # The loop is closed.
             self._closed = True
 
     def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
-        self.call(self._start_guard)  # what handlers get from it ends with all tasks
+        # The guard ends the lifespan and other tasks of the worker too, when all tasks are cancelled.
+        """Run a coroutine in a new task of the loop; return a future for other threads.
+
+        The future fails with PartboxError if the loop is closed.
+        """
+        self.call(self._start_guard)
         coroutine = function()
         try:
             return self._context.copy().run(asyncio.run_coroutine_threadsafe, coroutine, self.loop)
-        except RuntimeError:  # it is closed
+        except RuntimeError:
+            # The loop is closed.
             self._closed = True
             coroutine.close()
             failed = Future[T]()
@@ -195,13 +216,17 @@ class ApplicationLoop:
             return failed
 
     def run_lanes(self, run_lanes: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Create the task of a runner, with its guard. Called in the loop."""
         loop_guard = self._start_guard()
         task = self.loop.create_task(run_lanes, name="partbox-handlers")
         _loop_guards[task] = loop_guard
         return task
 
     def until(self, began: float, seconds: float) -> float:
-        """The end of the slice that all walkers share. Past it each of them handles one event at most, of a lane."""
+        """Return the end of the slice that all runners share (monotonic seconds).
+
+        Once the slice is over, each runner handles at most one more event of a lane.
+        """
         if self._round_passed and began > self._slice_end:
             self._slice_end = began + min(seconds, SLICE)
             self._round_passed = False
@@ -209,22 +234,30 @@ class ApplicationLoop:
         return self._slice_end
 
     def next_slice(self) -> "asyncio.Future[None] | None":
-        """Walkers wait in a queue, of which the first is called when a slice may begin. It has the next one called,
-        which walks if the first waits in a handler before the slice is over."""
+        """Return the future that a runner must await before its next slice, or None if a slice may begin.
+
+        Waiting runners are queued. The first runner is woken when a slice may begin. This runner wakes the next, which
+        runs if a handler of the first runner waits before the slice is over.
+        """
         if not self._is_slice_over():
             return None
         self._waiting.append(waiting := self.loop.create_future())
         return waiting
 
     def call_next(self) -> None:
+        """Wake the next runner that waits for a slice, in the next round."""
         self.loop.call_soon(self._call_next)
 
     def end(self, *, blocked: bool) -> None:
+        """Cancel the guard. The loop belongs to the application and goes on."""
         if self._loop_guard is not None:
             self.call(self._loop_guard.cancel)
 
     def disown(self) -> None:
-        """An application may fork, too: its child is no business of the worker's."""
+        """End a forked process that was forked by a handler of this loop.
+
+        Forks by the application's own tasks go on.
+        """
         task = asyncio.current_task(self.loop)
         if task in _loop_guards:
             _exit_with_loop(self.loop, lambda: task.get_coro().cr_frame)  # type: ignore[union-attr]
@@ -234,13 +267,15 @@ class ApplicationLoop:
 
     def _note_round(self) -> None:
         self._round_passed = True
-        if time.monotonic() > self._slice_end:  # else whoever was called last goes on to call
+        # Otherwise the runner that was woken last wakes the next one.
+        if time.monotonic() > self._slice_end:
             self._call_next()
 
     def _call_next(self) -> None:
         while self._waiting and not self._is_slice_over():
             waiting = self._waiting.popleft()
-            if not waiting.done():  # by a handler that cancels all tasks
+            # A handler that cancels all tasks has cancelled this wait.
+            if not waiting.done():
                 waiting.set_result(None)
                 return
 
@@ -256,12 +291,15 @@ class ApplicationLoop:
 
 
 def _exit_with_loop(loop: asyncio.AbstractEventLoop, outermost_frame: Callable[[], FrameType]) -> None:
-    """End this process when it comes back to this loop; `outermost_frame`: the frame that the loop has called.
+    # All loops of asyncio itself have it.
+    """End this forked process when its handler returns to the loop.
 
-    What uvloop has in hand is out of reach, and cannot be taken from it as from a loop in Python: there the process
-    ends when that frame ends or waits.
+    `outermost_frame` returns the frame that the loop called.
+
+    The ready queue of a loop in Python can be replaced. uvloop's cannot, so with uvloop the process ends when that
+    frame returns or waits.
     """
-    ready = getattr(loop, "_ready", None)  # of every loop of asyncio's own
+    ready = getattr(loop, "_ready", None)
     if ready is not None:
         ready.clear()
         loop.call_soon(exit_forked, FORKED_ERROR)
@@ -276,7 +314,7 @@ def _exit_with_loop(loop: asyncio.AbstractEventLoop, outermost_frame: Callable[[
 
 
 def _outermost_frame() -> FrameType:
-    """The frame that the event loop of this thread has called, and that comes back to it."""
+    """Return the frame that the event loop of this thread has called, and that will return to the loop."""
     last = frame = sys._getframe()
     while frame.f_back is not None and frame.f_code is not ThreadLoop._serve.__code__:
         last, frame = frame, frame.f_back

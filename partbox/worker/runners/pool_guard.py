@@ -1,13 +1,13 @@
-"""Refuses pools that are used from the event loop of the handlers and from another one.
+"""Refuse connection pools that are used from the loop of the handlers and from another event loop.
 
-The connections of an asynchronous pool belong to the loop that opened them, and the pool is for one thread. Used from a
-second loop, a request and a handler share one connection and so one transaction, or the process crashes.
+The connections of an async pool belong to the loop that opened them, and the pool is made for one thread. If two loops
+use it, a request and a handler may share one connection and so one transaction, or the process crashes.
 
-`guard_pools` changes the method by which each library gives out a connection, once per process and only where handlers
-are `async def` and have a loop of their own; in the application's loop they use what the application uses. A pool that
-exists when a worker starts, which was made in a running loop, is of that loop, any other of the loop that uses it
-first. A loop of handlers alone is refused the pool of another loop, and any loop a pool of handlers; what loops of the
-application do among each other is its own business.
+`guard_pools` patches the method by which each library gives out a connection, once per process and only if handlers are
+`async def` and have a loop of their own: in the application's loop they may use its pools. A pool that exists when a
+worker starts in a running loop belongs to that loop. Any other pool belongs to the loop that uses it first. The loop of
+handlers is refused pools of other loops, and other loops are refused pools of handlers. Loops of the application are
+not guarded against each other.
 """
 
 import asyncio
@@ -26,25 +26,25 @@ REMEDY = (
     "`async with outbox.worker()`, or make them an engine or client of their own, in `@outbox.lifespan` "
     "(see docs/frameworks.md)"
 )
+# Per module: the class of its pools, and the method that gives out a connection.
 POOLS = {
     "sqlalchemy.pool": ("AsyncAdaptedQueuePool", "connect"),
     "asyncpg.pool": ("Pool", "acquire"),
     "psycopg_pool": ("AsyncConnectionPool", "getconn"),
 }
-"""The class of each library's pools, and the method that gives out a connection, by the module that has it."""
 
 handler_loops: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
-"""The loops of handlers alone in this process."""
+"""The loops in this process that run only handlers."""
 shared_loops: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
-"""The application's loops that run handlers, too."""
+"""The application's loops that also run handlers."""
 _guarded_modules: set[str] = set()
 _owner_loops: WeakKeyDictionary[Any, asyncio.AbstractEventLoop] = WeakKeyDictionary()
 
 
 def guard_pools(other_loop: asyncio.AbstractEventLoop | None = None) -> None:
-    """Refuse from now on what is used from two loops, of the libraries that are imported by now.
+    """Refuse pools that are used from two loops from now on, for the libraries that are imported now.
 
-    The pools that there are belong to the loop `other_loop`, the application's.
+    Existing pools are assigned to `other_loop`, the application's loop.
     """
     kinds = []
     for module, (name, method) in POOLS.items():
@@ -58,10 +58,11 @@ def guard_pools(other_loop: asyncio.AbstractEventLoop | None = None) -> None:
 
 
 def add_remedy(error: RuntimeError) -> RuntimeError:
-    """The error, with the remedy if it says that something belongs to another event loop, the application's."""
+    """Return the error, extended by the remedy if it says that an object belongs to a different event loop."""
     if asyncio._get_running_loop() in shared_loops:
         return error
-    text = text_of(error)  # its own str may fail
+    # str(error) may fail.
+    text = text_of(error)
     if "different loop" not in text and "different event loop" not in text:
         return error
     clearer = RuntimeError(f"{text}: {REMEDY}").with_traceback(error.__traceback__)
@@ -81,7 +82,7 @@ def _checked_method(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _check_pool(pool: Any, loop: asyncio.AbstractEventLoop) -> None:
-    """Raise PartboxError if it belongs to another loop that lives, and one of the two is of handlers."""
+    """Raise PartboxError if the pool belongs to another live loop, and one of the two loops is a loop of handlers."""
     before = _loop_of(pool)
     if before is None or before.is_closed():
         _assign_pool(pool, loop)
@@ -90,11 +91,12 @@ def _check_pool(pool: Any, loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _loop_of(pool: Any) -> asyncio.AbstractEventLoop | None:
-    return getattr(pool, "_loop", None) or _owner_loops.get(pool)  # asyncpg's knows it, and has no weak references
+    # A pool of asyncpg knows its loop, and cannot be weakly referenced.
+    return getattr(pool, "_loop", None) or _owner_loops.get(pool)
 
 
 def _assign_pools(loop: asyncio.AbstractEventLoop, kinds: tuple[type, ...]) -> None:
-    """Give the application's loop the pools that there are: whoever is first, it is a handler that is refused."""
+    """Assign existing pools to the application's loop, so that later a handler is refused."""
     for pool in [each for each in gc.get_objects() if issubclass(type(each), kinds)]:
         before = _loop_of(pool)
         if before is None or before.is_closed():

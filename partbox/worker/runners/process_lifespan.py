@@ -1,7 +1,7 @@
-"""Enters the lifespan of a process before its first handler, and leaves it after its last.
+"""Enter the lifespan of a process before its first handler, and leave it after its last.
 
-An async one lives in one task of the handlers' loop, a sync one in one thread: what is bound to the task or the thread
-that opened it (a task group, a connection of sqlite3) is closed there.
+An async lifespan runs in one task of the handlers' loop, a sync lifespan in one thread. So an object that is bound to
+the task or thread that opened it (a task group, a connection of sqlite3) is closed there too.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from partbox.worker.runners.event_loop import EventLoop, await_undisturbed
 
 log = logging.getLogger("partbox.worker")
 
-WAIT_LOG_INTERVAL = 10.0  # seconds between two lines about one that has not yielded yet
-MIN_LEAVE_TIME = 1.0  # seconds to leave it, if handlers have used up the time of a stop
-ANSWER_TIMEOUT = 1.0  # seconds for a loop to begin with it, and for one that is cancelled to end
+WAIT_LOG_INTERVAL = 10.0  # seconds between two log lines about a lifespan that has not yielded
+MIN_LEAVE_TIME = 1.0  # seconds to leave it, even if handlers have used up the time of a stop
+ANSWER_TIMEOUT = 1.0  # seconds for a loop to begin a call, and for a cancelled lifespan to end
 
 
 class ProcessLifespan:
-    """The lifespan of one process; `state` gets what it yields. `error`: what was raised when it was left."""
+    """The lifespan of one process. `state` receives the yielded value; `error` is the error that leaving it raised."""
 
     def __init__(self, lifespan: Lifespan | None, loop: EventLoop, state: ProcessState) -> None:
         self._lifespan = lifespan
@@ -40,10 +40,11 @@ class ProcessLifespan:
 
     @property
     def exists(self) -> bool:
+        """True if the application has defined a lifespan."""
         return self._lifespan is not None
 
     def enter(self) -> None:
-        """Run it up to its yield. Raises what it raises, and nothing of it is left then."""
+        """Run the lifespan up to its yield. Raise its error if it fails; nothing of it is left running then."""
         if self._lifespan is None:
             return
         call: Callable[[], Any] = self._lifespan.call
@@ -58,14 +59,16 @@ class ProcessLifespan:
             raise
 
     def give_up(self) -> None:
-        """Cancel an async one while it is entered, so that `enter` ends; from any other thread."""
+        """Cancel an async lifespan that is being entered, so that `enter` ends. Called by another thread."""
         self._given_up = True
         if self._running is not None:
             self._running.give_up()
 
     def leave(self, timeout: float) -> None:
-        """Run the rest of it, if it was entered, for `timeout` seconds, but at least a second: then it is cancelled, or
-        left behind with its thread."""
+        """Run the rest of the lifespan within `timeout` seconds, but at least a second.
+
+        After that an async lifespan is cancelled. A sync lifespan is left behind with its thread.
+        """
         running, self._running = self._running, None
         if running is None or self._lifespan is None:
             return
@@ -79,21 +82,21 @@ class ProcessLifespan:
             log_event(log, "lifespan_overdue", text, self._lifespan.label)
 
     def report(self, error: BaseException, consequence: str) -> None:
-        """Log in one line what it has raised, and the line of its function that did."""
+        """Log the error of the lifespan in one line, with the line of its function that failed."""
         assert self._lifespan is not None
         label, line = self._lifespan.label, self._line_of(error)
         text = "the lifespan %s failed in line %d, %s: %s: %s"
         log_event(log, "lifespan_failed", text, label, line, consequence, type(error).__name__, error)
 
     def _log_waiting(self, seconds: float, line: int | None) -> None:
-        """Log that it has not yielded for so long, and the line of its function that it is in."""
+        """Log that the lifespan has not yielded for `seconds`, and the line of its function where it is."""
         assert self._lifespan is not None
         where = "" if line is None else f", and is in line {line}"
         text = "the lifespan %s has not yielded for %.0f s%s: nothing is delivered by this process until it does"
         log_event(log, "lifespan_waits", text, self._lifespan.label, seconds, where, seconds=round(seconds, 1))
 
     def _line_of(self, error: BaseException) -> int:
-        """The line in the function itself; its first one, if nothing was raised in it."""
+        """Return the line of the function that raised the error, or its first line if none of its lines did."""
         assert self._lifespan is not None
         code, trace = innermost(self._lifespan.call).__code__, error.__traceback__
         while trace is not None and trace.tb_frame.f_code is not code:
@@ -102,7 +105,7 @@ class ProcessLifespan:
 
 
 class _RunningLifespan:
-    """A lifespan that is entered, and left, once."""
+    """A lifespan that is entered once and left once."""
 
     def __init__(self, call: Callable[[], Any], loop: EventLoop) -> None:
         self._call = call
@@ -112,15 +115,17 @@ class _RunningLifespan:
         self._left: Future[None] = Future()
 
     def enter(self, report: Callable[[float, int | None], None]) -> Any:
-        """Return what it yields, or raise what it raises. While it does neither `report` from time to time for how
-        long, and the line that it is in."""
+        """Return the yielded value, or raise the error of the lifespan.
+
+        Call `report` now and then while neither has happened, with the seconds so far and the current line.
+        """
         raise NotImplementedError
 
     def give_up(self) -> None:
-        """End it while it is entered, if that can be."""
+        """End the lifespan while it is being entered, if its kind can be ended."""
 
     def leave(self, timeout: float) -> bool:
-        """Run the rest, and raise what it raises; False if it takes longer."""
+        """Run the rest of the lifespan and raise its error. Return False if it takes longer than `timeout` seconds."""
         raise NotImplementedError
 
     def _wait_for(self, entry: "Future[Any]", report: Callable[[float, int | None], None]) -> Any:
@@ -134,7 +139,7 @@ class _RunningLifespan:
                 report(time.monotonic() - began, self._current_line())
 
     def _current_line(self) -> int | None:
-        """Return the line that its generator is in; None if it has not begun, or has ended."""
+        """Return the line that the generator is at, or None if it has not begun or has ended."""
         frame = getattr(self._generator, "gi_frame", None) or getattr(self._generator, "ag_frame", None)
         return None if frame is None else int(frame.f_lineno)
 
@@ -148,14 +153,15 @@ class _RunningLifespan:
 
 
 class _ThreadLifespan(_RunningLifespan):
-    """A sync lifespan, in a thread."""
+    """A sync lifespan, in a thread of its own."""
 
     def enter(self, report: Callable[[float, int | None], None]) -> Any:
         self._leave_requested = threading.Event()
         try:
             threading.Thread(target=self._run_lifespan, name="partbox-lifespan", daemon=True).start()
             return self._wait_for(self._entered, report)
-        except BaseException:  # Ctrl-C too: what it makes by and by is closed at once
+        except BaseException:
+            # Ctrl-C too: everything that the lifespan still opens is closed at once.
             self._leave_requested.set()
             raise
 
@@ -190,7 +196,8 @@ class _TaskLifespan(_RunningLifespan):
         try:
             self._wait_for(self._entry, report)
         except CancelledError:
-            wait([self._entered], ANSWER_TIMEOUT)  # until it has closed what it has opened
+            # The lifespan may need a moment to close its resources.
+            wait([self._entered], ANSWER_TIMEOUT)
             if self._entered.done() and self._entered.exception() is None:
                 self.leave(ANSWER_TIMEOUT)
             raise
@@ -202,13 +209,16 @@ class _TaskLifespan(_RunningLifespan):
             self._entry.cancel()
 
     def leave(self, timeout: float) -> bool:
-        if self._left.done():  # with the loop of the application
+        # The lifespan ended together with the application's loop.
+        if self._left.done():
             return self._check_left()
         began = threading.Event()
         left = self._loop.submit(partial(self._leave, began, timeout))
-        if not began.wait(ANSWER_TIMEOUT):  # a handler blocks the loop
+        # A handler blocks the loop.
+        if not began.wait(ANSWER_TIMEOUT):
             return False
-        wait([left], timeout + 2 * ANSWER_TIMEOUT)  # by itself it takes less; the lifespan may block the loop, too
+        # `_leave` takes less than that, unless the lifespan blocks the loop.
+        wait([left], timeout + 2 * ANSWER_TIMEOUT)
         return left.done() and left.result() and self._check_left()
 
     async def _enter(self) -> None:
@@ -248,8 +258,10 @@ class _TaskLifespan(_RunningLifespan):
         self._entry_ended.set()
 
     async def _wait_until_left(self) -> None:
-        """Wait until it is to be left, whatever a handler cancels; but who cancels all tasks of the application's loop
-        ends that, and with it this."""
+        """Wait until the lifespan must be left, even if a handler cancels tasks.
+
+        In the application's loop a cancellation of all tasks ends the wait, and so the lifespan.
+        """
         while not self._leave_requested.is_set():
             waiting = self._leave_requested.wait()
             await (await_undisturbed(waiting) if self._loop.application_loop is None else waiting)

@@ -1,8 +1,9 @@
-"""The one way from a handler's result to what is known of its event: refuse → call → judge → settle → report.
+"""Settle events: the one way from the result of a handler to the state of its event.
 
-Sync, async, list and transactional handlers differ only in how they are called. Before the call the circuit may
-refuse; after it the endpoint judges the result, the engine notes the verdict (`engine.outcomes`), and who wants to know
-is told. What is plainly done skips all that: its lane notes it.
+The steps are: refuse, call, judge, settle, report. Sync, async, batch and transactional handlers differ only in the
+call. The circuit may refuse the event before the call. After the call the endpoint judges the result, the engine
+records the verdict (`engine.outcomes`), and observers are notified. An event that is plainly done skips all this,
+because its lane records it.
 """
 
 import asyncio
@@ -22,15 +23,14 @@ from partbox.worker.runners.pool_guard import shared_loops
 
 
 class Settlement:
-    """The settlement of one process, by its runner threads, its event loop, and the transactor's thread."""
+    """The settlement of events in one process, used by runner threads, the event loop and the transactor's thread."""
 
     def __init__(self, engine: Engine, reports: EventReports) -> None:
         self._engine = engine
         self.reports = reports
 
     def refuse_event(self, lane: Lane, endpoint: Endpoint, event: DeliveredEvent) -> bool:
-        """Put the event back if it waits for a turn that its lane has not, or defer it if the circuit of its handler is
-        open; True then."""
+        """Return True if the event must not be called now: no permit (put it back), or an open circuit (defer it)."""
         if endpoint.run_kind is RunKind.LIMITED and not self._engine.limits.covers(lane, event.id):
             self._engine.outcomes.put_back(lane, event)
             return True
@@ -43,7 +43,7 @@ class Settlement:
     def settle_result(
         self, lane: Lane, endpoint: Endpoint, event: DeliveredEvent, result: object, tally: Tally | None
     ) -> None:
-        """The handler has ended, not as it mostly does: judge, and settle."""
+        """Judge and settle an event whose handler has ended with anything but a plain success."""
         if self._engine.is_forked:
             exit_forked(result)
         self.raise_interrupt(result)
@@ -55,7 +55,7 @@ class Settlement:
 
     @staticmethod
     def raise_interrupt(result: object) -> None:
-        """Raise a Ctrl-C that has met a handler in the application's loop: it is for the application, which it ends."""
+        """Raise a KeyboardInterrupt that reached a handler in the application's loop: the application must end."""
         if (
             issubclass(type(result), KeyboardInterrupt)
             and threading.current_thread() is threading.main_thread()
@@ -72,6 +72,6 @@ class Settlement:
         seconds: float | None = None,
         incarnation: int | None = None,
     ) -> None:
-        """Note the verdict, and tell of it; `incarnation`: that of its partition in which the event was read."""
+        """Record the verdict and report it. `incarnation` is that of the partition when the event was read."""
         if self._engine.outcomes.settle(lane, event, verdict, incarnation):
             self.reports.report_settled(event, verdict, result, seconds)

@@ -1,8 +1,9 @@
-"""Watches the handlers that run: tells the supervisor since when, warns of slow ones, gives up those over their time.
+"""Watch running handlers: publish since when they run, log slow handlers, give up overdue handlers.
 
-An async handler is cancelled by the event loop. A sync one cannot be, nor an async one that blocks the loop or resists:
-its event is parked, charged with the attempt, the process releases every other partition and ends, and its supervisor
-replaces it. Embedded in an application, which must not end, it is only said.
+The event loop cancels async handlers that are over their timeout. A sync handler cannot be cancelled, nor can an async
+handler that blocks the loop or resists. Then the event is parked and the attempt is charged, the process releases all
+other partitions and exits, and the supervisor replaces it. An embedded worker only logs, because the application must
+not end.
 """
 
 import logging
@@ -21,15 +22,19 @@ from partbox.worker.runners.settlement import Settlement
 
 log = logging.getLogger("partbox.worker")
 
-SLOW = 60.0  # seconds
-MIN_SLOW = 1.0  # seconds that are not slow, whatever the timeout
-CANCEL_GRACE = 5.0  # seconds that an async handler may take to end once it is cancelled
-CHECK_INTERVAL = 0.02  # seconds between two looks: the poller steps up to a thousand times a second
+SLOW = 60.0  # seconds until a handler without a timeout is logged as slow
+MIN_SLOW = 1.0  # seconds; a shorter run is never slow, even with a short timeout
+CANCEL_GRACE = 5.0  # seconds that an async handler may take to end after cancellation
+CHECK_INTERVAL = 0.02  # seconds between two checks; the poller steps up to a thousand times a second
 
 
 @dataclass(eq=False)
 class HandlerTimeouts:
-    """The handlers of one process. The poller's thread looks, between its steps."""
+    """A watch over the handlers of one process. The poller's thread calls it between its steps.
+
+    `abandoned_partitions` are partitions with handlers that were given up. `is_replaceable` is True if a supervisor
+    replaces this process when it exits.
+    """
 
     _engine: Engine
     _routes: Routes[Endpoint]
@@ -37,14 +42,14 @@ class HandlerTimeouts:
     _dispatcher: Dispatcher
     _: KW_ONLY
     is_replaceable: bool
-    abandoned_partitions: set[Partition] = field(default_factory=set)  # with handlers that were given up
-    _logged_slow: dict[Lane, DeliveredEvent] = field(default_factory=dict)  # already warned as slow
-    _logged_overdue: dict[Lane, DeliveredEvent] = field(default_factory=dict)  # already logged as over their time
+    abandoned_partitions: set[Partition] = field(default_factory=set)
+    _logged_slow: dict[Lane, DeliveredEvent] = field(default_factory=dict)  # already logged as slow
+    _logged_overdue: dict[Lane, DeliveredEvent] = field(default_factory=dict)  # already logged as over the timeout
     _given_up: set[Lane] = field(default_factory=set)
     _checked_at: float = 0.0
 
     def check_overdue(self) -> None:
-        """Look at the handlers that run, unless the last look was a moment ago."""
+        """Check all running handlers, unless the last check was less than `CHECK_INTERVAL` ago."""
         now = time.monotonic()
         if now - self._checked_at < CHECK_INTERVAL:
             return
@@ -65,14 +70,15 @@ class HandlerTimeouts:
 
     @cached_property
     def _first_limit(self) -> float:
-        """Seconds before which there is nothing to say of any handler: in lists thousands of lanes may run."""
+        """The seconds before which no handler can be slow or overdue. Thousands of lanes may run in lists."""
         return min(_first_limit(endpoint.handler.timeout) for endpoint in self._routes.all())
 
     def all_saved(self) -> bool:
-        """True if no handler runs but those that were given up, and what is known of all is saved."""
+        """Return True if only abandoned handlers still run, and all that is known of their partitions is saved."""
         if any(lane not in self._given_up for lane in self._engine.scheduler.running()):
             return False
-        return self._engine.outcomes.are_all_saved(tuple(self.abandoned_partitions))  # the poller may add one meanwhile
+        # A copy, because the poller may add a partition meanwhile.
+        return self._engine.outcomes.are_all_saved(tuple(self.abandoned_partitions))
 
     def _check_handler(self, lane: Lane, event: DeliveredEvent, ran: float) -> None:
         endpoint = self._routes[event.route]
@@ -106,7 +112,7 @@ class HandlerTimeouts:
 
 
 def _slow_after(timeout: float) -> float:
-    """Seconds after which it is said that a handler is slow, though it is still in time."""
+    """Return the seconds after which a handler is logged as slow, though still within its timeout."""
     return min(SLOW, max(MIN_SLOW, timeout / 2))
 
 

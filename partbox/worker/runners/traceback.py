@@ -1,7 +1,8 @@
-"""The traceback of a handler's error, as text: the application's frames, without those of partbox above them.
+"""Format the traceback of a handler's error as text, without the frames of partbox above the application's.
 
-An error may be any object of the application. It is read by the descriptors of BaseException, which no subclass can
-override; a failure all the same costs the text, and nothing else. No values are shown: neither locals nor notes.
+An error may be any object of the application. The error is read through the descriptors of BaseException, which
+subclasses cannot override. If formatting fails all the same, only the text is lost. No values are shown: neither locals
+nor notes.
 """
 
 import linecache
@@ -16,10 +17,10 @@ from typing import Final
 from partbox.protocol.outage import cause_of, context_of, hides_context, members_of
 from partbox.protocol.verdict import UNCHARGED_ERRORS, clean_text, describe
 
-MAX_FRAMES: Final = 50  # of one error, the last ones: more would not fit
-MAX_WALKED: Final = 10_000  # an error that is raised again and again grows by a frame each time
-MAX_MEMBERS: Final = 3  # of a group of errors
-MAX_MESSAGE: Final = 300  # characters of an error's message; `last_error` has the rest
+MAX_FRAMES: Final = 50  # the last frames of one error; more would not fit
+MAX_WALKED: Final = 10_000  # an error that is raised again and again gains a frame each time
+MAX_MEMBERS: Final = 3  # members of an exception group
+MAX_MESSAGE: Final = 300  # characters of the message; `last_error` has the rest
 MAX_CODE_LINE: Final = 200  # characters of a line of code
 
 TRACEBACK_HEAD = "Traceback (most recent call last):\n"
@@ -29,7 +30,7 @@ IN_GROUP = "\nwhich is in the group:\n\n"
 
 _PARTBOX = f"{Path(__file__).parents[2]}{os.sep}"
 _CALLER_DIRS = tuple(f"{_PARTBOX}{room}{os.sep}" for room in ("worker", "handlers", "interceptors", "observe", "tasks"))
-"""The rooms that call a handler. Others have handlers of their own (demo), or are called by one (publish)."""
+"""The packages that call handlers. Others have handlers of their own (demo), or are called by handlers (publish)."""
 
 _frames: Final = vars(BaseException)["__traceback__"].__get__
 
@@ -37,7 +38,7 @@ Link = tuple[BaseException, str]
 
 
 def application_frames(error: BaseException) -> TracebackType | None:
-    """The traceback from the first frame that is not partbox's own; None if there is none."""
+    """Return the traceback from the first frame outside of partbox on, or None if there is none."""
     frames: TracebackType | None = _frames(error)
     while frames is not None and str.startswith(_file_of(frames), _CALLER_DIRS):
         frames = frames.tb_next
@@ -45,9 +46,10 @@ def application_frames(error: BaseException) -> TracebackType | None:
 
 
 def trace_of(error: BaseException, limit: int) -> str | None:
-    """The last `limit` characters of its traceback, causes first and only as far as they fit, fit to be stored.
+    """Return the last `limit` characters of the traceback as storable text, or None.
 
-    None if no frame of it is the application's, and for an event that partbox itself calls undecodable or unroutable.
+    Causes come first, as far as they fit. None if no frame belongs to the application, and for events that partbox
+    itself finds undecodable or unroutable.
     """
     try:
         return (
@@ -55,12 +57,13 @@ def trace_of(error: BaseException, limit: int) -> str | None:
             if _is_partbox_error(error)
             else _last_characters(clean_text(_format_chain(error, limit)), limit) or None
         )
-    except BaseException:  # a metaclass, a file that is no text: SystemExit too
+    except BaseException:
+        # A metaclass of the application, or a file that is no text. SystemExit too.
         return None
 
 
 def _is_partbox_error(error: BaseException) -> bool:
-    """True if partbox has raised it about the event itself, so that no code of the application is at fault."""
+    """Return True if partbox raised the error about the event itself, so that no code of the application failed."""
     if not issubclass(type(error), UNCHARGED_ERRORS):
         return False
     last = deque(_each_frame(_frames(error)), 1)
@@ -68,7 +71,7 @@ def _is_partbox_error(error: BaseException) -> bool:
 
 
 def _format_chain(error: BaseException, limit: int) -> str:
-    """The error's text, preceded by those of the errors that led to it while they fit; "" without frames."""
+    """Return the text of the error after the texts of its causes, as far as they fit; "" if there are no frames."""
     texts: list[str] = []
     seen: set[int] = set()
     waiting: deque[Link] = deque([(error, "")])
@@ -86,7 +89,7 @@ def _format_chain(error: BaseException, limit: int) -> str:
 
 
 def _list_causes(error: BaseException) -> Iterator[Link]:
-    """The error that led to this one, as Python would say it, and how."""
+    """Yield the errors that led to this error, by Python's rules, each with the words that link them."""
     if issubclass(type(error), BaseExceptionGroup):
         yield from ((member, IN_GROUP) for member in members_of(error)[:MAX_MEMBERS])
     if (cause := cause_of(error)) is not None:
@@ -120,10 +123,10 @@ def _each_frame(frames: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _summarize_frame(frames: TracebackType) -> tuple[str, int, str, str | None]:
-    """File, line, name and code of one frame, as the library formats them."""
+    """Return file, line number, function and code of a frame, in the form that `StackSummary` takes."""
     code, number = frames.tb_frame.f_code, frames.tb_lineno or 0
     file = _file_of(frames)
-    # A file of code is a plain one; any other may never end, or keep the reader waiting.
+    # Read regular files only: any other file may never end, or block the reader.
     line = linecache.getline(file, number).strip()[:MAX_CODE_LINE] if os.path.isfile(file) else ""
     return file, number, code.co_name, line
 
@@ -133,7 +136,7 @@ def _file_of(frames: TracebackType) -> str:
 
 
 def _last_characters(text: str, limit: int) -> str:
-    """The last characters of a text, from the beginning of a line on."""
+    """Return at most the last `limit` characters of the text, from the beginning of a line."""
     if len(text) <= limit:
         return text.rstrip("\n")
     kept = text.rstrip("\n")[-limit:]

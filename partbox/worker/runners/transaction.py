@@ -1,4 +1,7 @@
-"""One transaction, from picking its first event to its commit: its save is the last statement (DESIGN 6)."""
+"""Run one transaction of transactional handlers, from its first event to the commit.
+
+The save is the last statement (DESIGN 6).
+"""
 
 import time
 from contextlib import suppress
@@ -20,58 +23,61 @@ from partbox.worker.runners.effects.effects import Effects
 from partbox.worker.runners.endpoint import Endpoint
 from partbox.worker.runners.lane_runner import LaneRunner
 
-MAX_SECONDS = 0.05
+MAX_SECONDS = 0.05  # seconds after which a transaction takes no further event
 
 CONFLICTS = {"40001", "40P01"}
-"""Serialization failures and deadlocks: more than one has a part in each."""
+"""Serialization failures and deadlocks. Every transaction that takes part in the conflict contributes to it."""
 SHARED_ERRORS = CONFLICTS | {"55P03", "23503", "42P03", "42P05", "42P07"}
-"""Errors by which an event may suffer from others of its transaction: conflicts; a lock that was waited for too long
-while theirs were held; a foreign key that they have deferred or not; a name of the session that they have taken."""
-MAX_CAUSES = 20  # errors behind a handler's that are looked at
+"""Errors that other events of the same transaction may have caused.
+
+Conflicts; a lock timeout while they held locks; a foreign key that they deferred or not; a name that they have taken in
+the session.
+"""
+MAX_CAUSES = 20  # errors in the chain of causes that are checked
 MAX_CONFLICTS = 2
-"""Conflicts that an event may have alone before it is charged."""
+"""The number of conflicts that an event may have alone before it is charged."""
 
 
 class GoneError(Error):
-    """The transaction is not there any more after a handler ran."""
+    """An error: after a handler ran, the transaction does not exist any more."""
 
     def __init__(self, event: DeliveredEvent, result: object) -> None:
         self.pair: RecordIdentity = event.identity
-        failed = issubclass(type(result), BaseException)  # its __class__ may say anything
+        # `__class__` of the application's object may return anything.
+        failed = issubclass(type(result), BaseException)
         why = f": {text_of(result)}" if failed else ""
         super().__init__(f"the handler left no transaction behind{why}")
 
 
 class Blame:
-    """Finds the event to blame for a transaction that failed. The transactor's thread only.
+    """A search for the event that made a transaction fail. Used only by the transactor's thread.
 
-    At the commit (a deferred constraint), or by what handlers did to the session, it may be any event's: then its
-    events run one by one until one does it again, and the error is that one's. So is the loss of the transaction to a
-    handler that ends it, or closes the connection; a connection that breaks is an event's error only if the same event
-    sees it break twice in a row. A lock that an event does not get at once, a deadlock or a serialization failure may
-    be others' making, too: the event runs again without them before it is charged.
+    Any event may be the cause of an error at the commit (a deferred constraint), or of an error from a changed session.
+    Then its events run one by one until one of them fails again, and that event is charged. The same holds for a
+    handler that ends the transaction or closes the connection. A connection that breaks is an event's error only if it
+    breaks twice in a row while the same event runs. Other events may also cause a lock timeout, a deadlock or a
+    serialization failure, so the event runs again without them before it is charged.
     """
 
     def __init__(self) -> None:
-        self._single_runs = 0  # so many events run one at a time
+        self._single_runs = 0  # the number of events that run one at a time
         self._errors_to_charge: dict[RecordIdentity, BaseException] = {}
-        self._tries: dict[RecordIdentity, int] = {}  # how often an event was in a conflict, alone
-        self._broke_at: RecordIdentity | None = (
-            None  # the event whose handler saw the connection break, if none has ended since
-        )
+        self._tries: dict[RecordIdentity, int] = {}  # conflicts of each event while it was alone
+        # The event whose handler saw the connection break, if none has ended since.
+        self._broke_at: RecordIdentity | None = None
 
     def event_limit(self, event_limit: int) -> int:
-        """The events that the next transaction may have, of usually so many."""
+        """Return the number of events that the next transaction may have, at most `event_limit`."""
         return 1 if self._single_runs else event_limit
 
     def take_error(self, event: DeliveredEvent) -> BaseException | None:
-        """The error that this event has brought about; it is its result now."""
+        """Return the error that this event has caused, which becomes its result now, or None."""
         return self._errors_to_charge.pop(event.identity, None)
 
     def spare_event(self, event: DeliveredEvent, error: BaseException, *, has_others: bool) -> bool:
-        """True if the error may be of others' making, and so the event is to run again before it is charged.
+        """Return True if other events may have caused the error, so that the event must run again before it is charged.
 
-        `has_others`: others are done in its transaction, whose locks are held while it waits for more.
+        `has_others`: its transaction has other events that are done, and holds their locks.
         """
         state = sqlstate_of(error)
         if has_others:
@@ -82,7 +88,7 @@ class Blame:
         return is_spared
 
     def note_committed(self, pairs: list[RecordIdentity]) -> None:
-        """A transaction of these events has committed."""
+        """Record that a transaction of these events has committed."""
         self._single_runs = max(0, self._single_runs - len(pairs))
         self._broke_at = None
         if self._tries:
@@ -90,25 +96,26 @@ class Blame:
                 self._tries.pop(pair, None)
 
     def note_lost(self, conn: Connection[object], error: GoneError) -> None:
-        """A handler left no transaction behind."""
+        """Record that a handler left no transaction behind."""
         if not conn.broken or self._broke_at == error.pair:
             self._errors_to_charge[error.pair] = RuntimeError(str(error))
         self._broke_at = error.pair
 
     def note_failure(self, pairs: list[RecordIdentity], error: Error, *, saved: bool) -> None:
-        """A transaction of these events failed at its end; `saved`: after the save, at the commit.
+        """Record that a transaction of these events failed at its end. `saved`: after the save, at the commit.
 
-        Handlers have brought it about: at the commit always, before it unless the server was the matter.
+        Handlers have caused a failure at the commit. An earlier failure is theirs too, unless the server was the
+        reason.
         """
         if not saved and (not isinstance(error, DatabaseError) or isinstance(error, OperationalError)):
             return
         self._single_runs = len(pairs)
         if len(pairs) == 1 and not self._take_retry(pairs[0], error.sqlstate):
-            # The commit has raised it, not the handler: its frames are ours alone.
+            # The commit raised the error, not the handler, so all of its frames are partbox's.
             self._errors_to_charge[pairs[0]], self._single_runs = error.with_traceback(None), 0
 
     def _take_retry(self, pair: RecordIdentity, state: str | None) -> bool:
-        """True, a few times, if the event that ran alone was in a conflict."""
+        """Return True, up to `MAX_CONFLICTS` times, if the event was in a conflict while it ran alone."""
         tries = self._tries.pop(pair, 0)
         if state not in CONFLICTS or tries == MAX_CONFLICTS:
             return False
@@ -117,9 +124,10 @@ class Blame:
 
 
 def sqlstate_of(raised: BaseException) -> str | None:
-    """Return the code of SHARED that a handler's error has, or one behind it; None without one."""
+    """Return the SQLSTATE in `SHARED_ERRORS` of the error or of an error in its chain of causes, else None."""
     error: BaseException | None = raised
-    with suppress(Exception):  # an object of the application's own whose very questions fail
+    # The error is an object of the application whose own methods may fail.
+    with suppress(Exception):
         for _ in range(MAX_CAUSES):
             if error is None or (isinstance(error, Error) and error.sqlstate in SHARED_ERRORS):
                 break
@@ -129,7 +137,7 @@ def sqlstate_of(raised: BaseException) -> str | None:
 
 
 class HandledEvent(NamedTuple):
-    """One event of the transaction, what became of it, and the seconds that its handler ran; None if it did not."""
+    """An event of the transaction with its verdict and result. `seconds` is None if the handler did not run."""
 
     event: DeliveredEvent
     endpoint: Endpoint
@@ -139,7 +147,7 @@ class HandledEvent(NamedTuple):
 
 
 class TransactionParts(NamedTuple):
-    """The parts that all transactions of a process work with."""
+    """The objects that all transactions of a process share."""
 
     context: Context
     runner: LaneRunner
@@ -148,7 +156,7 @@ class TransactionParts(NamedTuple):
 
 
 class Transaction:
-    """Runs the handlers and statements of one transaction; what it is in memory is `open_transaction`."""
+    """One transaction: runs the handlers and the statements. `open_transaction` is its state in the engine."""
 
     def __init__(self, parts: TransactionParts, open_transaction: OpenTransaction) -> None:
         self._parts = parts
@@ -162,24 +170,28 @@ class Transaction:
 
     @property
     def pairs(self) -> list[RecordIdentity]:
+        """The identities of the events that were handled."""
         return [run.event.identity for run in self.handled_events]
 
     @property
     def kind(self) -> TransactionKind:
-        """The kind that the picked event needs, which is that of the whole transaction."""
+        """The kind of transaction that the next event needs. All events of one transaction have the same kind."""
         assert self._next_event is not None
         kind = self._parts.runner.routes[self._next_event[1].route].transaction
         assert kind is not None
         return kind
 
     def start_next(self) -> bool:
-        """Take the next event that may run, if there is one."""
+        """Take the next event that may run; return False if there is none."""
         trusted = self._parts.runner.may_start()
         self._next_event = self._transactions.start_next(self.open_transaction, time.monotonic()) if trusted else None
         return self._next_event is not None
 
     def run(self, effects: Effects, event_limit: int) -> None:
-        """Run what was picked and what follows, at most so many, and commit. Raises whatever prevents that."""
+        """Run up to `event_limit` events, save, and commit.
+
+        Raise the error of anything that prevents the commit.
+        """
         until = time.monotonic() + MAX_SECONDS
         with effects.transaction():
             effects.begin()
@@ -192,7 +204,7 @@ class Transaction:
         self._transactions.note_committed(self.open_transaction, self.saves, time.monotonic())
 
     def _run_event(self, effects: Effects, lane: Lane, event: DeliveredEvent) -> bool:
-        """Run one event; False if none is to follow it in this transaction."""
+        """Run one event. Return False if no event may follow in this transaction."""
         endpoint = self._parts.runner.routes[event.route]
         started = lane.started
         refusal = self._parts.blame.take_error(event) or endpoint.refusal(started)
@@ -212,14 +224,19 @@ class Transaction:
 
     @property
     def _holds_locks(self) -> bool:
-        """True if an event of this transaction is done; of others nothing is left."""
+        """True if an event of this transaction is done.
+
+        A failed event leaves nothing, because its savepoint is rolled back.
+        """
         return any(run.verdict is None for run in self.handled_events)
 
     @staticmethod
     def _find_end_error(effects: Effects, event: DeliveredEvent, result: object) -> Exception:
-        """Return the error of an event that has committed the transaction of all; raise GoneError if it is lost.
+        """Return the error of an event that has committed the transaction.
 
-        The events before it are done for good. They are saved in another transaction, which begins here.
+        Raise GoneError if the transaction is lost.
+
+        After such a commit the earlier events are done for good. A new transaction, which begins here, saves them.
         """
         gone = GoneError(event, result)
         if effects.conn.closed or not effects.begin_anew():
@@ -227,9 +244,9 @@ class Transaction:
         return RuntimeError(f"{gone}: it has committed it, and what it did until then stays")
 
     def _put_back_spared(self, endpoint: Endpoint, lane: Lane, event: DeliveredEvent, error: BaseException) -> bool:
-        """Put the event back, of whose run nothing is left, if its error may be of others' making: True then.
+        """Put the event back and return True if other events may have caused its error.
 
-        Not one that is parked already, for it runs for long.
+        Nothing is left of its run. An event that is parked already, because it ran too long, is not put back.
         """
         if not self._parts.blame.spare_event(event, error, has_others=self._holds_locks):
             return False

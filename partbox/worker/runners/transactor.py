@@ -1,4 +1,4 @@
-"""The thread of the transactional handlers of one process."""
+"""Run the transactional handlers of one process, in a thread of their own."""
 
 import random
 import threading
@@ -24,14 +24,14 @@ from partbox.worker.runners.transaction import GoneError, Transaction, Transacti
 from partbox.worker.session import log_lost_connection
 
 MAX_EVENTS = 100
-CHECK_INTERVAL = 0.01  # seconds between two looks for what may run, or stands in the way
-BUSY_CHECK_INTERVAL = 0.25  # ... or stands in the way of some, while others run
-RETRY_DELAY = 0.1
-FEW_EVENTS = (
-    5  # events of a transaction that gave way for a lock, below which others have so many that all are in the way
-)
-MAX_BACK_OFF = 0.02  # seconds at most until the next one then
-CANCEL_GRACE = 1.0  # seconds for a handler that was cancelled to end
+CHECK_INTERVAL = 0.01  # seconds between two checks for events that may run, or that stand in the way
+BUSY_CHECK_INTERVAL = 0.25  # seconds between two checks for events that stand in the way while others run
+RETRY_DELAY = 0.1  # seconds until the next transaction after a failure
+# Events of a transaction that gave way for a lock: below this number, other processes have all the events that are in
+# the way.
+FEW_EVENTS = 5
+MAX_BACK_OFF = 0.02  # seconds at most until the next transaction then
+CANCEL_GRACE = 1.0  # seconds for a cancelled handler to end
 
 _EFFECTS_CLASSES = {
     TransactionKind.PSYCOPG: ("effects", "PsycopgEffects"),
@@ -43,9 +43,9 @@ _EFFECTS_CLASSES = {
 
 
 class EffectsByKind:
-    """The effects of one process: of each kind that its handlers need one, made anew for each session.
+    """The effects of one process, one per kind of transaction in use, created anew for each session.
 
-    The thread of the transactor has the effects; `check` and `needs_lent_conn` are for the poller's.
+    The transactor's thread uses the effects. The poller's thread uses `check` and `needs_lent_conn`.
     """
 
     def __init__(self, context: Context, kinds: Collection[TransactionKind], loop: EventLoop) -> None:
@@ -57,16 +57,16 @@ class EffectsByKind:
 
     @property
     def needs_lent_conn(self) -> bool:
-        """True if they need a connection that is lent."""
+        """True if some kind of handler uses the connection that the poller lends."""
         return any(each.needs_lent_conn for each in self._classes.values())
 
     def check(self, reading: Conn) -> None:
-        """Raise SettingsError if one of them would not be in the database of `reading`."""
+        """Raise SettingsError if a kind of handler would not be in the database of `reading`."""
         for each in self._classes.values():
             each.check(reading)
 
     def of(self, kind: TransactionKind, session: WatchedConnection) -> Effects:
-        """Return the effects of this kind in this session; they are made at the first call."""
+        """Return the effects of this kind for the session; create them at the first call."""
         if session is not self._session:
             self.close()
             self._session = session
@@ -76,17 +76,17 @@ class EffectsByKind:
         return found
 
     def interrupt(self) -> None:
-        """Cancel what handlers await, for good. Any thread."""
+        """Cancel handlers that await something, for good. Any thread may call this."""
         for each in list(self._effects.values()):
             each.interrupt()
 
     def go_idle(self) -> None:
-        """There is nothing to do for now."""
+        """Let each kind release connections that it does not need while nothing runs."""
         for each in self._effects.values():
             each.go_idle()
 
     def close(self) -> None:
-        """Forget them: what comes next begins anew."""
+        """Close all effects. The next call of `of` creates new effects."""
         for each in self._effects.values():
             each.close()
         self._effects.clear()
@@ -100,7 +100,7 @@ def _load_class(kind: TransactionKind) -> type[Effects]:
 
 
 class Transactor:
-    """One transaction after the other. The poller gives it a connection, and takes it away."""
+    """A thread that runs one transaction after another, on a connection that the poller gives and takes away."""
 
     def __init__(self, parts: TransactionParts, kinds: Collection[TransactionKind], loop: EventLoop) -> None:
         self._parts = parts
@@ -120,12 +120,13 @@ class Transactor:
         self._thread = threading.Thread(target=self._run, name="partbox-transactions", daemon=True)
 
     def start(self) -> None:
+        """Start the thread."""
         self._thread.start()
 
     def stop(self, timeout: float) -> bool:
-        """End after the transaction in hand; False if that takes longer than `timeout` seconds.
+        """End the thread after the current transaction. Return False if that takes longer than `timeout` seconds.
 
-        A handler that is `async def` is cancelled then, and its transaction rolled back.
+        Then an `async def` handler is cancelled, and its transaction is rolled back.
         """
         self._stopped.set()
         self._work_ready.set()
@@ -137,36 +138,39 @@ class Transactor:
         return False
 
     def set_connection(self, conn: Connection[Any], me: UUID | None) -> None:
-        """Work through `conn`, as `me`. What was read before is forgotten."""
+        """Run transactions on `conn`, as the instance `me`. Events that were read before are forgotten."""
         self._transactions.set_connection(conn, me)
         self._work_ready.set()
 
     def suspend(self) -> None:
-        """No transaction commits after this: one that is about to has, one whose handlers run is condemned."""
+        """Prevent any further commit: wait for a COMMIT in progress, and condemn a transaction whose handlers run."""
         if self._transactions.suspend():
             with self._use_lock:
                 pass
 
     def close(self, conn: Connection[Any]) -> None:
-        """Close a connection; if a condemned transaction uses it, when that ends."""
+        """Close the connection, now or when the condemned transaction that uses it ends."""
         if not self._transactions.defer_close(conn):
             conn.close()
 
     def one_by_one(self) -> None:
-        """From now on a transaction has one event."""
+        """Limit each transaction to one event from now on."""
         self._event_limit = 1
 
     def first(self) -> int | None:
-        """The lowest id that waits for its turn, if any does; its partition has the next one."""
+        """Move the partition with the lowest waiting id to the front; return that id, or None if no event waits."""
         return self._transactions.put_lowest_first()
 
     def wake(self) -> None:
-        """Something waits, or a save is over which may have been in its way."""
+        """Wake the thread, because an event waits or a save is over that may have been in its way."""
         if self._transactions.waiting:
             self._work_ready.set()
 
     def run_once(self) -> bool:
-        """One transaction, if there is something to do. The thread only, if it runs."""
+        """Run one transaction if an event may run; return False if none may.
+
+        Called by the thread, or by tests without a thread.
+        """
         with self._use_lock:
             open_transaction = self._transactions.begin()
             if open_transaction is None:
@@ -221,7 +225,10 @@ class Transactor:
             self._reports.report_delivered(tally)
 
     def _call_hooks(self, effects: Effects) -> None:
-        """Make the calls that wait for the commit; what one raises is told, for nothing can be undone any more."""
+        """Call the hooks that wait for the commit.
+
+        An error of a hook is only logged, because nothing can be undone any more.
+        """
         calls = [*effects.hooks()]
         if calls:
             self._call_hook(lambda: effects.drive(lambda: [*map(self._call_hook, calls)]))
@@ -229,12 +236,16 @@ class Transactor:
     def _call_hook(self, call: Callable[[], object]) -> None:
         try:
             call()
-        except BaseException as error:  # also SystemExit: what a handler leaves behind does not end the process
+        except BaseException as error:
+            # SystemExit too: a hook must not end the process.
             text = "the transaction is committed, but a hook that it called behind that has failed: %s: %s"
             self._context.log("transaction_hook_failed", text, type(error).__name__, error, trace=error)
 
     def _handle_failure(self, transaction: Transaction, effects: Effects | None, error: Error | CalledOffError) -> None:
-        """Say so, find who is to blame, and have all read anew; unless the poller is about to, or has done so."""
+        """Log a failed transaction, find the event to blame, and have the saved cursors read again.
+
+        The poller reads them itself if it has condemned the transaction.
+        """
         events, text = len(transaction.handled_events), "a transaction of %s failed, which runs again: %s"
         self._context.log("transaction_failed", text, counted(events, "event"), error, events=events)
         if isinstance(error, HungError):

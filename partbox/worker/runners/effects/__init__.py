@@ -1,8 +1,7 @@
-"""The transactions that handlers have their effects in, on whatever library: one file a kind.
+"""The transactions of transactional handlers, one module per library.
 
-The transactor has the `Effects` of each kind and drives them (`effects`): begin, a savepoint around each handler, the
-save as the last statement, the commit. `PsycopgEffects` and `sqlalchemy` are on the connection that the poller
-lends, `django` on Django's own, and the asynchronous ones on one of their own, in the event loop of async handlers:
-the transactor's thread submits what is to be done there and waits (`LoopCalls`). `sessions` has what handlers get of
-SQLAlchemy.
+The transactor drives the `Effects` of each kind of transaction: begin, a savepoint around each handler, the save as the
+last statement, the commit. `PsycopgEffects` and `sqlalchemy` use the connection that the poller lends, `django` uses
+Django's own. The async kinds have a connection of their own in the event loop of async handlers, to which the
+transactor's thread submits each step (`LoopCalls`). `sessions` has the SQLAlchemy sessions that handlers receive.
 """

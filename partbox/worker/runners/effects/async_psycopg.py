@@ -1,7 +1,7 @@
-"""Transactions of an asynchronous connection of psycopg, in the event loop of async handlers.
+"""Transactions on an async connection of psycopg, in the event loop of async handlers.
 
-The connection is one of its own. The transactor's thread submits each step to the loop, and waits for it; the call of a
-handler with its savepoint is one.
+The connection belongs to this module. The transactor's thread submits each step to the loop and waits for the step. The
+call of a handler with its savepoint is one step.
 """
 
 import asyncio
@@ -30,19 +30,22 @@ from partbox.worker.runners.event_loop import EventLoop, begin_handler, run_in_c
 from partbox.worker.runners.loop_hosts import ending_tasks, must_end
 
 T = TypeVar("T")
-CHECK_INTERVAL = 1.0  # seconds between two looks whether the loop has ended
+CHECK_INTERVAL = 1.0  # seconds between two checks whether the loop has ended
 LOOP_ENDED = "the event loop of handlers has ended, or the worker is ending"
 
 
 class LoopCalls:
-    """Runs coroutines in the loop, one at a time, and waits for each."""
+    """A caller of coroutines in the event loop, one at a time, that waits for each of them."""
 
     def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
-        self._task: asyncio.Task[Any] | None = None  # that runs a handler
+        self._task: asyncio.Task[Any] | None = None  # the task that runs a handler
 
     def run_and_wait(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run it in the loop, and wait for its end. OperationalError if the loop has ended, or the worker is ending."""
+        """Run a coroutine in the loop and wait for its end.
+
+        Raise OperationalError if the loop or the worker is ending.
+        """
         future = self._loop.submit(function)
         while True:
             try:
@@ -54,13 +57,17 @@ class LoopCalls:
                     future.cancel()
             except CancelledError as error:
                 raise OperationalError(LOOP_ENDED) from error
-            except PartboxError as error:  # the loop is closed; what handlers raise comes back as a value
+            except PartboxError as error:
+                # The loop is closed. An error of a handler comes back as a value.
                 raise OperationalError(str(error)) from error
 
     async def handle(
         self, context: contextvars.Context, endpoint: Endpoint, event: DeliveredEvent, *handler_args: Any
     ) -> object:
-        """Call the handler; return what it returned or raised. CancelledError if it was interrupted."""
+        """Call the handler in the context; return its value or its error.
+
+        Raise CancelledError if it was interrupted.
+        """
         self._task = asyncio.current_task()
         try:
             begin_call = partial(run_in_context, context, begin_handler, endpoint.wrapped_call, event)
@@ -71,7 +78,7 @@ class LoopCalls:
             self._task = None
 
     def interrupt(self) -> None:
-        """Cancel the handler that runs, for good. Any thread."""
+        """Cancel the handler that runs, for good. Any thread may call this."""
         self._loop.call_soon(self._cancel_task)
 
     def _cancel_task(self) -> None:
@@ -81,7 +88,7 @@ class LoopCalls:
 
 
 class AsyncPsycopgEffects(PsycopgEffects):
-    """`transactional=True` on an `async def`."""
+    """Transactions of `async def` handlers with `transactional=True`."""
 
     needs_lent_conn: ClassVar[bool] = False
     conn: WatchedAsyncConnection  # type: ignore[assignment]
@@ -94,6 +101,7 @@ class AsyncPsycopgEffects(PsycopgEffects):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
+        """Hold a transaction open: the end of the block commits, an error rolls back."""
         block = self.conn.transaction()
         self._loop_calls.run_and_wait(block.__aenter__)
         try:
@@ -104,25 +112,30 @@ class AsyncPsycopgEffects(PsycopgEffects):
         self._loop_calls.run_and_wait(partial(block.__aexit__, None, None, None))
 
     def run(self, script: bytes) -> tuple[str | None, ...]:
+        """Execute a script on the connection, and wait for the first row of its last statement."""
         return self._loop_calls.run_and_wait(lambda: async_effects.run_script(self.conn, script))
 
     def call(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
+        """Call the handler in a savepoint, rolled back unless the event is done. Return its value or its error."""
         context = contextvars.copy_context()
         return self._loop_calls.run_and_wait(lambda: self._call(context, endpoint, event))
 
     def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
+        """Save the cursors as the last statement before the commit."""
         return self._loop_calls.run_and_wait(lambda: save_async(self, self.conn, me, saves))
 
     def interrupt(self) -> None:
+        """Cancel a handler that awaits something, for good. Any thread may call this."""
         self._loop_calls.interrupt()
 
     def close(self) -> None:
+        """Close the connection, also if the loop has ended."""
         with suppress(Exception):
             self._loop_calls.run_and_wait(self.conn.close)
-        self.conn.pgconn.finish()  # if the loop has ended
+        # The loop may have ended, and `close` above needs the loop.
+        self.conn.pgconn.finish()
 
     async def _call(self, context: contextvars.Context, endpoint: Endpoint, event: DeliveredEvent) -> object:
-        """Call the handler in a savepoint, rolled back unless the event is done; return what it returned or raised."""
         result: object = None
         try:
             async with self._savepoint():
@@ -152,7 +165,7 @@ class AsyncPsycopgEffects(PsycopgEffects):
 
 
 async def open_connection(context: Context, session: WatchedConnection) -> WatchedAsyncConnection:
-    """A connection for a worker's handlers, in the loop that runs."""
+    """Open an async connection for the handlers of a worker, in the running loop."""
     lease, pooler = context.settings.lease, context.settings.pooler or session.pooled
     return await connect_async(context.dsn(), lease=lease, pooler=pooler, name="partbox effects")
 
@@ -160,7 +173,7 @@ async def open_connection(context: Context, session: WatchedConnection) -> Watch
 async def save_async(
     effects: Effects, conn: AsyncConnection[Any], me: UUID, saves: Sequence[PartitionSave]
 ) -> tuple[set[int], float]:
-    """`Effects.save` on this connection."""
+    """Save the cursors on this connection, as `Effects.save` does."""
     context = effects.context
     await async_effects.run_script(conn, effects.end())
     return await async_effects.save(

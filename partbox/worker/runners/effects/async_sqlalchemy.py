@@ -1,8 +1,8 @@
-"""Transactions of SQLAlchemy on an asynchronous connection of psycopg, in the event loop of async handlers.
+"""Transactions of SQLAlchemy on an async connection of psycopg, in the event loop of async handlers.
 
-SQLAlchemy's asynchronous side is its synchronous one in a greenlet, which awaits what the driver does. So is this: a
-transaction runs in such a greenlet as it does on a plain connection, but for what is awaited, the handlers above all.
-The transactor's thread waits for the whole of it: to submit each step took a tenth of the time of an event.
+SQLAlchemy's async side is its sync side in a greenlet that awaits the driver. The transaction works in the same way: it
+runs in a greenlet like a sync transaction, except that handlers and driver calls are awaited. The transactor's thread
+waits for the whole transaction, because submitting each step took a tenth of the time of an event.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from partbox.worker.runners.event_loop import EventLoop
 
 
 class AsyncSqlalchemyEffects(SqlalchemyEffects):
-    """`transactional="sqlalchemy"` on an `async def`."""
+    """Transactions of `async def` handlers with `transactional="sqlalchemy"`."""
 
     needs_lent_conn: ClassVar[bool] = False
     conn: WatchedAsyncConnection  # type: ignore[assignment]
@@ -52,34 +52,43 @@ class AsyncSqlalchemyEffects(SqlalchemyEffects):
 
     @property
     def is_intact(self) -> bool:
+        """True if the transaction still exists and no handler was interrupted."""
         return not self._interrupted and super().is_intact
 
     def drive(self, run: Callable[[], object]) -> None:
+        """Call `run` in a greenlet of the event loop, and wait for its end."""
         self._loop_calls.run_and_wait(lambda: greenlet_spawn(run))
 
     def run(self, script: bytes) -> tuple[str | None, ...]:
+        """Execute a script on the connection, bypassing SQLAlchemy. Called in the greenlet."""
         return await_only(async_effects.run_script(self.conn, script))
 
     def handle(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
+        """Call the handler within its savepoint. Raise OperationalError if the handler was interrupted."""
         try:
             self._handler_context = contextvars.copy_context()
             return await_only(self._loop_calls.handle(self._handler_context, endpoint, event, *self.handler_args))
-        except asyncio.CancelledError as error:  # to end: what a handler has cancelled comes back as a value
+        except asyncio.CancelledError as error:
+            # The worker ends. A cancellation by a handler comes back as a value.
             self._interrupted = True
             raise OperationalError(LOOP_ENDED) from error
 
     def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
+        """Save the cursors as the last statement before the commit."""
         read_marks(self._sql_conn)
         return await_only(save_async(self, self.conn, me, saves))
 
     def interrupt(self) -> None:
+        """Cancel a handler that awaits something, for good. Any thread may call this."""
         self._loop_calls.interrupt()
 
     def close(self) -> None:
+        """Close the connection, also if the loop has ended."""
         with suppress(Exception):
             self._run(super().close)
             self._loop_calls.run_and_wait(self.conn.close)
-        self.conn.pgconn.finish()  # if the loop has ended
+        # The loop may have ended, and `close` above needs the loop.
+        self.conn.pgconn.finish()
 
     @contextmanager
     def _open_session(self, handler: Handler) -> Iterator[tuple[JoinedSession, Any]]:

@@ -1,6 +1,7 @@
-"""Transactions of Django: `transaction.atomic()` on its own connection, of the alias that is the outbox's database.
+"""Transactions of Django: `transaction.atomic()` on Django's own connection to the outbox's database.
 
-Handlers get nothing: models use that connection by themselves. What they would write on another one is refused.
+Handlers receive no connection, because models use that connection by themselves. Writes of the outbox through another
+connection are refused.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +31,7 @@ from partbox.worker.runners.event_loop import EventLoop
 
 
 class DjangoEffects(Effects):
-    """`transactional="django"`."""
+    """Transactions of handlers with `transactional="django"`."""
 
     needs_lent_conn: ClassVar[bool] = False
     _deadline: Deadline
@@ -38,12 +39,13 @@ class DjangoEffects(Effects):
     def __init__(self, context: Context, session: WatchedConnection, loop: EventLoop) -> None:
         super().__init__(context, session, loop)
         self._django = connection()
-        self._was_open = self._django.connection is not None  # by whoever else uses this thread, as a test does
+        # Another user of this thread, such as a test, may have opened the connection.
+        self._was_open = self._django.connection is not None
         self._commit_hooks: list[Any] = []
 
     @classmethod
     def check(cls, reading: Conn) -> None:
-        """Look at the connection that Django makes in this thread, and close it again."""
+        """Check the connection that Django opens in this thread, and close it again if it was closed."""
         django = connection()
         was_open = django.connection is not None
         try:
@@ -56,6 +58,7 @@ class DjangoEffects(Effects):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
+        """Hold a transaction open: the end of the block commits, an error rolls back."""
         django = self._django
         self._refresh_connection()
         with psycopg_errors(self):
@@ -66,25 +69,29 @@ class DjangoEffects(Effects):
                 self._deadline = watched(self.conn, deadline_for_lease(self.context.settings.lease))
             with exit_within(self._deadline, block):
                 yield
-                # Django would let one that raises keep the others from being called.
+                # Django would not call the hooks after a hook that raises.
                 self._commit_hooks, django.run_on_commit = django.run_on_commit, []
 
     def run(self, script: bytes) -> tuple[str | None, ...]:
+        """Execute a script on the connection, within the deadline."""
         with self._deadline:
             return super().run(script)
 
     def begin_anew(self) -> bool:
+        """Begin another transaction after a handler has committed this one. Return False if nothing was committed."""
         self._django.needs_rollback = False
         return super().begin_anew()
 
     @contextmanager
     def savepoint(self, handler: Handler) -> Iterator[None]:
+        """Hold a savepoint around a call of the handler, and bind its `on_commit` hooks to its context."""
         django, hooks = self._django, len(self._django.run_on_commit)
         try:
             with within(django, self._deadline, lambda: f"; {self.habits.kept.decode()}"):
                 yield
         except BaseException as error:
-            del django.run_on_commit[hooks:]  # which Django does only if it could roll back
+            # Django does this only if the rollback succeeded.
+            del django.run_on_commit[hooks:]
             if isinstance(error, DjangoError):
                 raise self.hung_error() or error from error.__cause__
             raise
@@ -95,31 +102,39 @@ class DjangoEffects(Effects):
 
     @property
     def is_intact(self) -> bool:
+        """True if the transaction still exists, for Django as well as for the server."""
         return self._django.connection is self.conn and self._django.in_atomic_block and super().is_intact
 
     def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
+        """Save the cursors as the last statement before the commit, within the deadline."""
         with self._deadline:
             return super().save(me, saves)
 
     def hooks(self) -> Iterable[Callable[[], object]]:
+        """Return the `on_commit` hooks of the handlers."""
         hooks, self._commit_hooks = self._commit_hooks, []
         return [call for _, call, *_ in hooks]
 
     def go_idle(self) -> None:
+        """Close Django's connection if it is too old, since nothing runs now."""
         if self._django.connection is not None:
             close_old_connections()
 
     def close(self) -> None:
+        """Close Django's connection if partbox has opened it."""
         if not self._was_open:
             self._django.close()
 
     def hung_error(self) -> Error | None:
-        """The error of a connection that was cut, if it was."""
+        """Return the error of a connection that was cut at its deadline, or None."""
         limit = getattr(self, "_deadline", None)
         return limit.lost_error() if limit is not None and limit.is_cut else None
 
     def _refresh_connection(self) -> None:
-        """Make a connection that is lost or old anew. CONN_MAX_AGE = 0 means: when there is nothing more to do."""
+        """Reconnect if the connection is lost or too old.
+
+        With CONN_MAX_AGE = 0 only `go_idle` closes the connection.
+        """
         django = self._django
         if django.in_atomic_block:
             raise psycopg.ProgrammingError(
@@ -132,16 +147,16 @@ class DjangoEffects(Effects):
 
 
 def alias() -> str:
-    """The alias of the outbox's database, as in the setting PARTBOX."""
+    """Return the alias of the outbox's database, from Django's setting PARTBOX."""
     given = getattr(settings, "PARTBOX", None)
     return (given.get("DATABASE") if isinstance(given, Mapping) else None) or "default"
 
 
 @contextmanager
 def within(django: Any, limit: Deadline, behind: Callable[[], str] = str) -> Iterator[None]:
-    """A savepoint in the transaction of this connection of Django, inside of which no other one is written on.
+    """Hold a savepoint in the transaction of a Django connection, and refuse writes on other connections.
 
-    Statements `behind` it follow its release, in the same message.
+    The statements that `behind` returns follow the release of the savepoint in the same message.
     """
     block = transaction.atomic(using=django.alias)
     with limit:
@@ -151,7 +166,8 @@ def within(django: Any, limit: Deadline, behind: Callable[[], str] = str) -> Ite
         with exit_within(limit, block):
             with refuse_foreign_writes(django.connection):
                 yield
-            if django.needs_rollback:  # Django would roll back, and raise nothing
+            # Django would roll back and raise nothing.
+            if django.needs_rollback:
                 raise transaction.TransactionManagementError(
                     "the handler has caught an error of the database, and its changes are to be rolled back: catch it "
                     "around a `with transaction.atomic():` of its own, or raise"
@@ -164,7 +180,7 @@ def within(django: Any, limit: Deadline, behind: Callable[[], str] = str) -> Ite
 
 @contextmanager
 def exit_within(limit: Deadline, block: AbstractContextManager[object]) -> Iterator[None]:
-    """Leave a block that was entered, whose last statements hang no longer than the limit; the body may."""
+    """Limit the time of the last statements of an entered block. The body itself is not limited."""
     try:
         yield
     except BaseException as error:
@@ -177,7 +193,7 @@ def exit_within(limit: Deadline, block: AbstractContextManager[object]) -> Itera
 
 @contextmanager
 def psycopg_errors(effects: DjangoEffects | None = None) -> Iterator[None]:
-    """Raise the error of psycopg below one of Django's; that of the deadline where the connection was cut."""
+    """Raise the psycopg error below an error of Django, or the error of the deadline if the connection was cut."""
     try:
         yield
     except psycopg.OperationalError as error:
@@ -191,7 +207,7 @@ def psycopg_errors(effects: DjangoEffects | None = None) -> Iterator[None]:
 
 
 def connection() -> Any:
-    """Django's connection of the alias; SettingsError."""
+    """Return Django's connection to the outbox's database. Raise SettingsError if Django does not have it."""
     try:
         return connections[alias()]
     except (ConnectionDoesNotExist, ImproperlyConfigured) as error:
@@ -199,7 +215,7 @@ def connection() -> Any:
 
 
 def _check(django: Any, reading: Conn) -> None:
-    """Raise SettingsError unless it is on the database of `reading`, by psycopg 3, and commits by itself."""
+    """Raise SettingsError unless the connection uses psycopg 3 and autocommit, in the database of `reading`."""
     if not isinstance(django.connection, psycopg.Connection):
         kind = type(django.connection).__module__.partition(".")[0]
         raise SettingsError(

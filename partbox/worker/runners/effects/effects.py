@@ -1,4 +1,4 @@
-"""The contract of a kind of transaction, and the call of one handler in its savepoint."""
+"""The interface of a kind of transaction, and the call of one handler in its savepoint."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -32,25 +32,26 @@ from partbox.worker.runners.event_loop import EventLoop
 
 
 class NotDone(Exception):
-    """The event is not done: its savepoint is rolled back."""
+    """A signal that the event is not done, so that its savepoint is rolled back."""
 
 
 class Effects:
-    """Transactions of one kind, one after the other. The transactor's thread only.
+    """Transactions of one kind, run one after another by the transactor's thread.
 
-    `conn` is psycopg's connection below them, `session` one of the worker's session: the lent one, if that is made;
-    `loop` runs what is `async def`. Errors of the transaction itself are psycopg's, whatever is between.
+    `conn` is psycopg's connection below the library. `session` is a connection of the worker's session: the lent
+    connection if `needs_lent_conn`. `loop` runs async handlers. Errors of the transaction itself are psycopg's, even
+    below another library.
     """
 
     needs_lent_conn: ClassVar[bool] = True
-    """True if it needs a connection that is lent; else it has its own."""
+    """True if the transactions use a connection that the poller lends, else they have their own."""
     conn: Connection[Any]
     handler_args: tuple[Any, ...] = ()
-    """The arguments of a handler behind its event, inside of its savepoint."""
+    """The arguments of a handler after its event, within its savepoint."""
     begin_script: ClassVar[bytes] = BEGIN_EVENT
     end_prefix: ClassVar[bytes] = b""
     habits: SessionDefaults
-    _habits_conn: Any = None  # the connection whose habits are known
+    _habits_conn: Any = None  # the connection whose session defaults are known
     _xid = ""
 
     def __init__(self, context: Context, session: WatchedConnection, loop: EventLoop) -> None:
@@ -61,61 +62,67 @@ class Effects:
 
     @classmethod
     def check(cls, reading: Conn) -> None:
-        """Raise SettingsError if these transactions would not be in the database of `reading`."""
+        """Raise SettingsError if the transactions would not be in the database of `reading`."""
 
     def transaction(self) -> AbstractContextManager[object]:
-        """A transaction, which the end of the block commits and an error rolls back."""
+        """Hold a transaction open: the end of the block commits, an error rolls back."""
         raise NotImplementedError
 
     def savepoint(self, handler: Handler) -> AbstractContextManager[object]:
-        """A savepoint around this handler, which an error rolls back."""
+        """Hold a savepoint around a call of the handler. An error rolls back to the savepoint."""
         raise NotImplementedError
 
     @property
     def is_intact(self) -> bool:
-        """True if the transaction is there, behind a handler and its savepoint."""
+        """True if the transaction still exists after a handler and its savepoint have ended."""
         return self.conn.info.transaction_status == TransactionStatus.INTRANS
 
     def drive(self, run: Callable[[], object]) -> None:
-        """Run a whole transaction, or the hooks behind it, where they are to run."""
+        """Call `run`, a whole transaction or its hooks, in the place where this kind must run."""
         run()
 
     def run(self, script: bytes) -> tuple[str | None, ...]:
-        """Execute a script on the connection, past the library; return the first row of its last statement."""
+        """Execute a script on the connection, bypassing the library. Return the first row of its last statement."""
         return blocking.run_script(self.conn, script)
 
     def begin(self) -> None:
-        """Lift the limits of time: a handler may take its own; what must be quick is what comes after the save."""
-        if self.conn.info.transaction_status == TransactionStatus.IDLE:  # psycopg would begin with its first statement
+        # psycopg would begin with its first own statement, but scripts bypass psycopg.
+        """Begin the transaction and lift the time limits, because a handler may take its own time.
+
+        Only the statements from the save on must be quick.
+        """
+        if self.conn.info.transaction_status == TransactionStatus.IDLE:
             self.run(b"begin")
         if self._habits_conn is not self.conn or self.context.settings.pooler or self.session.pooled:
             self.habits, self._habits_conn = SessionDefaults.of(self.run(READ_SESSION)), self.conn
         self._xid = self.run(self.begin_script)[0] or ""
 
     def begin_anew(self) -> bool:
-        """Begin another transaction where a handler has committed this one; False if it did not, and all is undone.
+        """Begin another transaction after a handler has committed this one. Return False if nothing was committed.
 
-        The library below is not told: to it the transaction goes on.
+        The library is not informed: in its view the same transaction goes on.
         """
         try:
             self.run(b"rollback")
             if self.run(scripts.status_script(self._xid)) != ("committed",):
                 return False
             self.begin()
-            self.run(self.habits.kept)  # the handler's settings are committed, too
+            # The commit also kept the settings that the handler made in the session.
+            self.run(self.habits.kept)
         except Error:
             return False
         return True
 
     def call(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
-        """Call the handler in a savepoint, rolled back unless the event is done; return what it returned or raised."""
+        """Call the handler in a savepoint, rolled back unless the event is done. Return its value or its error."""
         result: object = None
         try:
             with self.savepoint(endpoint.handler):
                 try:
                     with allow_long_statements(self.conn):
                         result = self.handle(endpoint, event)
-                except BaseException as error:  # also SystemExit: a handler does not end the process
+                except BaseException as error:
+                    # SystemExit too: a handler must not end the process.
                     result = error
                 if self.context.engine.is_forked:
                     exit_forked(result)
@@ -128,36 +135,36 @@ class Effects:
         return result
 
     def handle(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
-        """Call the handler, inside of its savepoint; return what it returns, or raises."""
+        """Call the handler within its savepoint. Return its value or raise its error."""
         return endpoint.wrapped_call(event, *self.handler_args)
 
     def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
-        """Save, as the last statement before the commit; see `cursors.save`."""
+        """Save the cursors as the last statement before the commit. Return the same as `cursors.save`."""
         context = self.context
         self.run(self.end())
         told = self._schema, context.subscription, me, *save_arguments(saves)
         return cursors.save(self.conn, *told, durable=True, session=self.session)
 
     def end(self) -> bytes:
-        """The script before the save."""
+        """Return the script that runs before the save."""
         return self.end_prefix + self.habits.end(self.context.settings.lease / 2)
 
     def hooks(self) -> Iterable[Any]:
-        """The calls that the library owes now that the transaction is committed; each may raise."""
+        """Return the calls that the library has deferred until the commit. Each may raise."""
         return ()
 
     def interrupt(self) -> None:
-        """Cancel what a handler awaits, for good. Any thread."""
+        """Cancel a handler that awaits something, for good. Any thread may call this."""
 
     def go_idle(self) -> None:
-        """Nothing is to do for now."""
+        """Release resources, because no event waits now."""
 
     def close(self) -> None:
-        """Let go of what is its own; the session ends."""
+        """Release the resources of this kind, because the session ends."""
 
 
 class PsycopgEffects(Effects):
-    """`transactional=True` on a plain function. A savepoint is set with the release of the one before."""
+    """Transactions of sync handlers with `transactional=True`. One message releases a savepoint and sets the next."""
 
     begin_script: ClassVar[bytes] = BEGIN_WITH_SAVEPOINT
     end_prefix: ClassVar[bytes] = RELEASE + b"; "
@@ -168,10 +175,12 @@ class PsycopgEffects(Effects):
         self.handler_args = (self.conn,)
 
     def transaction(self) -> AbstractContextManager[object]:
+        """Hold a transaction open: the end of the block commits, an error rolls back."""
         return self.conn.transaction()
 
     @contextmanager
     def savepoint(self, handler: Handler) -> Iterator[None]:
+        """Hold a savepoint around a call of the handler. An error rolls back to the savepoint."""
         try:
             yield
             self.run(self.kept_script())
@@ -181,5 +190,5 @@ class PsycopgEffects(Effects):
             raise
 
     def kept_script(self) -> bytes:
-        """The script behind an event that is done."""
+        """Return the script that runs after an event that is done."""
         return b"%b; %b; %b" % (RELEASE, self.habits.kept, SAVEPOINT)

@@ -1,8 +1,9 @@
-"""The sessions of SQLAlchemy that transactional handlers get: one an event, joined to the event's savepoint.
+"""SQLAlchemy sessions for transactional handlers: one per event, joined to the savepoint of the event.
 
-A session is begun, is flushed and has its `before_commit` hooks called while its savepoint stands. It stays open then
-until the COMMIT that counts: so its `after_commit` hooks are called behind that, or its `after_rollback` ones. What
-would end its transaction is refused. All of this is SQLAlchemy's synchronous side, which an AsyncSession has, too.
+A session begins within its savepoint. There it is flushed and its `before_commit` hooks are called. The session stays
+open until the COMMIT of the whole transaction, after which its `after_commit` hooks are called, or its `after_rollback`
+hooks after a rollback. Calls that would end the transaction are refused. Everything here is SQLAlchemy's synchronous
+side, which an AsyncSession has too.
 """
 
 from collections.abc import Iterator
@@ -16,38 +17,46 @@ from sqlalchemy.orm import Session, SessionTransaction
 from partbox.errors import PartboxError
 
 TRAILING_SCRIPT = "partbox_behind"
-"""The key, in the `info` of a connection, of what follows the name of a savepoint in the statement that is sent."""
+"""The key in `Connection.info` of the text that follows the name of a savepoint in the statement that is sent."""
 
 
 class HandlerSession:
-    """Put before a class of sessions: its transaction is partbox's to end, and all it does is in there."""
+    """A mixin for session classes that refuses to end the transaction and binds everything to one connection."""
 
     bind: Any
 
     def get_bind(self, *_: Any, **__: Any) -> Any:
+        """Return the connection of the transaction for every statement."""
         return self.bind
 
     def begin(self, nested: bool = False) -> SessionTransaction:
+        """Begin a savepoint; refuse to begin a transaction."""
         if not nested:
             _refuse("begin()")
         return super().begin(nested)  # type: ignore[misc,no-any-return]
 
     def commit(self) -> NoReturn:
+        """Refuse to commit."""
         _refuse("commit()")
 
     def rollback(self) -> NoReturn:
+        """Refuse to roll back."""
         _refuse("rollback()")
 
     def prepare(self) -> NoReturn:
+        """Refuse to prepare a two-phase commit."""
         _refuse("prepare()")
 
     def close(self) -> NoReturn:
+        """Refuse to close the session."""
         _refuse("close()")
 
     def reset(self) -> NoReturn:
+        """Refuse to reset the session."""
         _refuse("reset()")
 
     def invalidate(self) -> NoReturn:
+        """Refuse to invalidate the connection."""
         _refuse("invalidate()")
 
 
@@ -60,14 +69,14 @@ def _refuse(call: str) -> NoReturn:
 
 @cache
 def guard_class(kind: Any) -> Any:
-    """The class of sessions, with what handlers must not do refused."""
+    """Return a subclass of a session class that refuses to end the transaction."""
     return type(kind.__name__, (HandlerSession, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
 
 
 class JoinedSession:
-    """A session in a savepoint, and its transaction, which is open until that of the connection ends.
+    """A session in a savepoint, with a session transaction that stays open until the connection's transaction ends.
 
-    `trailing_script`: statements that follow the release of the savepoint, in the same message.
+    `trailing_script` holds statements that follow the release of the savepoint in the same message.
     """
 
     trailing_script = b""
@@ -79,17 +88,21 @@ class JoinedSession:
         self._savepoint = sql_conn.begin_nested()
 
     def join(self) -> None:
-        """Join the savepoint, before the handler can begin another; what fails here is to be undone, too."""
+        """Join the savepoint before the handler can begin another one. An error here must be undone too."""
         self.session.connection()
 
     def prepare(self) -> None:
-        """Flush it, and call its hooks. RuntimeError if the handler has ended its transaction."""
+        """Flush the session and call its `before_commit` hooks.
+
+        Raise RuntimeError if the handler has ended its transaction.
+        """
         if self.session.get_transaction() is not self._transaction:
             raise RuntimeError("the handler has ended the transaction of its session: only return, or raise")
-        self._transaction._prepare_impl()  # which SQLAlchemy opens to transactions of two phases only
+        # The public method is open only to two-phase transactions.
+        self._transaction._prepare_impl()
 
     def release(self) -> None:
-        """Release its savepoint. RuntimeError if the handler has left another one open."""
+        """Release the savepoint. Raise RuntimeError if the handler has left another savepoint open."""
         if self._sql_conn.get_nested_transaction() is not self._savepoint:
             raise RuntimeError("the handler has left a savepoint open: use `with session.begin_nested():`")
         self._sql_conn.info[TRAILING_SCRIPT] = self.trailing_script
@@ -99,7 +112,7 @@ class JoinedSession:
             del self._sql_conn.info[TRAILING_SCRIPT]
 
     def undo(self) -> None:
-        """Roll back to its savepoint, call its hooks, and forget what it knows."""
+        """Roll back to the savepoint, call the rollback hooks, and close the session."""
         while (
             open_savepoint := self._sql_conn.get_nested_transaction()
         ) is not None and open_savepoint is not self._savepoint:
@@ -111,15 +124,16 @@ class JoinedSession:
                 self._savepoint.rollback()
 
     def call_commit_hooks(self) -> None:
-        """Call its hooks, now that the connection's transaction is committed."""
+        """Call the hooks of the session after the connection's transaction has committed."""
         try:
             self._transaction.commit()
         finally:
             Session.close(self.session)
 
     def call_rollback_hooks(self) -> None:
-        """Call its hooks, now that the connection's transaction is rolled back."""
-        self._transaction._connections.clear()  # with the savepoint that it was joined to, which is long released
+        # Forget the savepoint that the session was joined to, which was released long ago.
+        """Call the hooks of the session after the connection's transaction was rolled back."""
+        self._transaction._connections.clear()
         self._roll_back()
 
     def _roll_back(self) -> None:
@@ -132,7 +146,7 @@ class JoinedSession:
 
 @contextmanager
 def join_session(sql_conn: Connection, session: Session) -> Iterator[JoinedSession]:
-    """A session in a savepoint of `sql_conn`, which the end of the block releases, and an error undoes."""
+    """Hold a session in a savepoint of `sql_conn`. The end of the block releases the savepoint, an error undoes it."""
     joined = JoinedSession(sql_conn, session)
     try:
         joined.join()

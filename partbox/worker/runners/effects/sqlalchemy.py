@@ -1,4 +1,4 @@
-"""Transactions of SQLAlchemy on the lent connection, which an engine of its own hands out and nobody else uses."""
+"""Transactions of SQLAlchemy on the lent connection, through an engine that nothing else uses."""
 
 import contextvars
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,15 +25,15 @@ from partbox.worker.runners.effects.sessions import TRAILING_SCRIPT, JoinedSessi
 from partbox.worker.runners.event_loop import EventLoop
 
 SINGLE_CONN_OPTIONS: Final[dict[str, Any]] = {"poolclass": StaticPool, "pool_reset_on_return": None}
-"""The arguments of an engine that has one connection, which is not its own."""
+"""The options of an engine with a single connection, which the engine does not own."""
 
 
 class SqlalchemyEffects(Effects):
-    """`transactional="sqlalchemy"` on a plain function."""
+    """Transactions of sync handlers with `transactional="sqlalchemy"`."""
 
     def __init__(self, context: Context, session: WatchedConnection, loop: EventLoop) -> None:
         super().__init__(context, session, loop)
-        self._may_end = False  # the transaction, by us
+        self._may_end = False  # True while partbox itself ends the transaction
         with psycopg_errors():
             self._sql_conn = self._connection()
         refuse_transaction_end(self._sql_conn, lambda: self._may_end)
@@ -43,7 +43,9 @@ class SqlalchemyEffects(Effects):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        self._set_autocommit(False)  # so that SQLAlchemy, and all that ask it, see a transaction that it ends
+        # SQLAlchemy, and all code that asks the driver, must see a transaction that it ends.
+        """Hold a transaction open: the end of the block commits, an error rolls back."""
+        self._set_autocommit(False)
         self._joined_sessions, self._committed_sessions = [], []
         try:
             with psycopg_errors():
@@ -58,11 +60,13 @@ class SqlalchemyEffects(Effects):
             raise
         finally:
             self._may_end = False
-            with suppress(Error):  # it is lost
+            # The connection is lost.
+            with suppress(Error):
                 self._set_autocommit(True)
 
     @contextmanager
     def savepoint(self, handler: Handler) -> Iterator[None]:
+        """Hold a savepoint around a call of the handler, with the session that the handler receives."""
         with self._open_session(handler) as (joined, handler_args):
             self.handler_args = (handler_args,)
             yield
@@ -73,24 +77,32 @@ class SqlalchemyEffects(Effects):
 
     @property
     def is_intact(self) -> bool:
+        """True if the transaction still exists, for SQLAlchemy as well as for the server."""
         root = self._sql_conn.get_transaction()
         return root is not None and root.is_active and super().is_intact
 
     def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
-        read_marks(self._sql_conn)  # of publishing: nothing comes between the save and the COMMIT
+        # Marks of published events: read them first, so that nothing comes between the save and the COMMIT.
+        """Save the cursors as the last statement before the commit."""
+        read_marks(self._sql_conn)
         return super().save(me, saves)
 
     def hooks(self) -> Iterable[Callable[[], object]]:
+        """Return the commit hooks of the sessions, each in the context of its handler."""
         committed, self._committed_sessions = self._committed_sessions, []
         return [partial(context.run, each.call_commit_hooks) for each, context in committed]
 
     def close(self) -> None:
+        """Close SQLAlchemy's view of the connection."""
         self._may_end = True
         with suppress(Exception):
             self._sql_conn.close()
 
     def _roll_back(self) -> None:
-        """Roll back, whatever a handler has made of it; the session begins anew, so what fails here is left."""
+        """Roll back, in any state that a handler has left behind.
+
+        Errors are ignored, because the session begins anew.
+        """
         with suppress(Exception):
             self._sql_conn.rollback()
         for each, context in self._joined_sessions:
@@ -100,7 +112,7 @@ class SqlalchemyEffects(Effects):
             self._roll_back_driver()
 
     def _event_context(self) -> contextvars.Context:
-        """Return a copy of the context that the handler has run in, for its hooks."""
+        """Return a copy of the context in which the handler ran, for its hooks."""
         return contextvars.copy_context()
 
     def _connection(self) -> Connection:
@@ -119,7 +131,10 @@ class SqlalchemyEffects(Effects):
 
 @contextmanager
 def open_session(on: Connection, handler: Handler) -> Iterator[tuple[JoinedSession, Any]]:
-    """A session in a savepoint, and what the handler gets of it: itself, or as the scoped one that it asks for."""
+    """Hold a session in a savepoint.
+
+    Yield the joined session and the session or scoped session that the handler asks for.
+    """
     kind = handler.session or Session
     with join_session(on, build_session(kind, on)) as joined:
         factory: Any = lambda: joined.session  # noqa: E731  a factory
@@ -127,23 +142,25 @@ def open_session(on: Connection, handler: Handler) -> Iterator[tuple[JoinedSessi
 
 
 def build_session(kind: type, on: Connection) -> Session:
-    """A session of this class, or of the usual one for a scoped one, whose statements all go there."""
+    """Return a guarded session of this class that sends all statements to `on`. A scoped class gets a plain Session."""
     base_class: Any = Session if issubclass(kind, scoped_session) else kind
     return cast("Session", guard_class(base_class)(bind=on, join_transaction_mode="rollback_only"))
 
 
 def build_engine(conn: Any) -> Engine:
-    """An engine whose only connection is this one."""
+    """Return an engine whose only connection is `conn`."""
     engine = create_engine("postgresql+psycopg://", creator=lambda: conn, **SINGLE_CONN_OPTIONS)
     send_plain_savepoints(engine, partial(run_script, conn))
     return engine
 
 
 def send_plain_savepoints(engine: Engine, run: Callable[[bytes], object]) -> None:
-    """Send the savepoints of this engine as they are. SQLAlchemy would compile each, for no two are alike.
+    """Send the savepoints of this engine as they are.
 
-    `run` executes a script past SQLAlchemy: the release of an event's savepoint with the statements behind it, each of
-    which would cost a cursor of psycopg a result.
+    SQLAlchemy would compile each of them, because no two are alike.
+
+    `run` executes a script past SQLAlchemy: the release of an event's savepoint with the statements after it, each of
+    which would otherwise cost a cursor of psycopg and a result.
     """
 
     def send(command: str, on: Connection, savepoint: str) -> None:
@@ -160,7 +177,7 @@ def send_plain_savepoints(engine: Engine, run: Callable[[bytes], object]) -> Non
 
 
 def refuse_transaction_end(on: Connection, allowed: Callable[[], bool]) -> None:
-    """Have COMMIT and ROLLBACK through this connection refused unless they are `allowed` now."""
+    """Refuse COMMIT and ROLLBACK through this connection unless `allowed()` is True."""
 
     def refuse(_: Connection) -> None:
         if not allowed():
@@ -175,7 +192,7 @@ def refuse_transaction_end(on: Connection, allowed: Callable[[], bool]) -> None:
 
 @contextmanager
 def psycopg_errors() -> Iterator[None]:
-    """Raise the error of psycopg below one of SQLAlchemy's."""
+    """Raise the psycopg error below an error of SQLAlchemy."""
     try:
         yield
     except exc.DBAPIError as error:
