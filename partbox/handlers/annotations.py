@@ -1,7 +1,8 @@
-"""The annotations of a handler's parameters, resolved as far as they can be.
+"""Resolve the annotations of a handler's parameters, as far as possible.
 
-A module may postpone them (`from __future__ import annotations`), or import a type for its checker only. What Python
-cannot find is looked for among the names that a handler's registration knows.
+A module may postpone its annotations (`from __future__ import annotations`), or import a type only for its type
+checker. A name that Python cannot find is looked up among names that are usual in handlers, and the class of the
+registration.
 """
 
 import inspect
@@ -29,10 +30,11 @@ POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITI
 
 
 class Annotations:
-    """The parameters of a call, `signature`, and what they are annotated with. ValueError for a builtin that does not
-    tell.
+    """The signature of a function and the types of its annotations.
 
-    `cls` is the class that a handler is registered for, if it is; `label` names the call in errors.
+    Raises ValueError for a builtin without a signature.
+
+    `cls` is the class that a handler is registered for, or None. `label` names the function in errors.
     """
 
     def __init__(self, call: Callable[..., Any], cls: type | None, label: str) -> None:
@@ -42,16 +44,18 @@ class Annotations:
         self.signature = signature_of(call)
 
     def of(self, parameter: inspect.Parameter, *, extras: bool = False) -> Any:
-        """The annotation of a parameter, `inspect.Parameter.empty` where there is none. RegistrationError if it cannot
-        be resolved. `extras`: what stands beside the type in Annotated too."""
+        """Return the type of a parameter's annotation, or `inspect.Parameter.empty` if there is none.
+
+        Raise RegistrationError if it cannot be resolved. `extras`: keep the metadata of Annotated.
+        """
         return self._resolve(repr(parameter.name), parameter.annotation, extras=extras)
 
     def of_result(self) -> Any:
-        """The annotation of what is returned, as `of`."""
+        """Return the type of the return annotation, as `of` does for parameters."""
         return self._resolve("the result", self.signature.return_annotation)
 
     def of_or_empty(self, parameter: inspect.Parameter, *, extras: bool = False) -> Any:
-        """Return the annotation of a parameter like `of`, and `inspect.Parameter.empty` where it cannot be resolved."""
+        """Return the type of a parameter's annotation, or `inspect.Parameter.empty` instead of an error."""
         try:
             return self.of(parameter, extras=extras)
         except RegistrationError:
@@ -70,7 +74,8 @@ class Annotations:
                 return get_type_hints(holder, _globals(self._call), names, include_extras=extras)["it"]
             except (NameError, AttributeError) as error:
                 problem = str(error)
-            except Exception as error:  # whatever an expression may raise
+            except Exception as error:
+                # An expression may raise anything.
                 problem = f"{type(error).__name__}: {error}"
         raise RegistrationError(
             f"the annotation of {what} of {self.label} cannot be resolved ({problem}): import its type outside of `if "
@@ -79,17 +84,19 @@ class Annotations:
 
 
 def annotations_of(call: Callable[..., Any], first: int, cls: type | None, label: str) -> list[Any]:
-    """Return the annotations of the first parameters, `inspect.Parameter.empty` where one has none.
+    """Return the types of the first `first` parameters, `inspect.Parameter.empty` for parameters without an annotation.
 
-    `cls` is the class that the handler is registered for, if it is. RegistrationError if one cannot be resolved.
+    `cls` is the class that the handler is registered for, or None. Raise RegistrationError if one cannot be resolved.
     """
     try:
         annotations = Annotations(call, cls, label)
-    except ValueError:  # a builtin that does not tell
+    except ValueError:
+        # A builtin without a signature.
         return [EMPTY] * first
     given = [each for each in annotations.signature.parameters.values() if each.kind in POSITIONAL][:first]
     found = [annotations.of(each) for each in given]
-    return found + [EMPTY] * (first - len(found))  # of a `*args`
+    # `*args` may stand for the remaining parameters.
+    return found + [EMPTY] * (first - len(found))
 
 
 def _function(call: Callable[..., Any]) -> Any:
@@ -102,8 +109,9 @@ def _globals(call: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _closure(call: Callable[..., Any]) -> dict[str, Any]:
-    """The names of the functions around it that it uses, as far as they have a value already."""
+    """Return the variables of enclosing functions that the function uses, as far as they have a value yet."""
     function = _function(call)
     names = getattr(getattr(function, "__code__", None), "co_freevars", ())
     cells = zip(names, getattr(function, "__closure__", None) or (), strict=False)
-    return {name: cell.cell_contents for name, cell in cells if cell != CellType()}  # an empty one has no contents
+    # An empty cell has no contents.
+    return {name: cell.cell_contents for name, cell in cells if cell != CellType()}

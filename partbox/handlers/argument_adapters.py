@@ -1,4 +1,4 @@
-"""Calls that give handlers what they ask for."""
+"""Adapt a handler that asks for typed arguments to the call with an event or a list of events."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,9 +12,9 @@ from partbox.handlers.needs import supply_arguments
 
 
 def adapt_call(call: Call, argument_plan: ArgumentPlan, *, is_async: bool, is_batch: bool) -> Call:
-    """A call that takes events, or lists of them, and gives the handler what it asks for.
+    """Return a function that takes an event, or a list of events, and calls the handler with the arguments of the plan.
 
-    Of a list, an event that cannot be read has its error as its outcome, and the handler does not see it.
+    An event of a list that cannot be read is not passed to the handler; its outcome is the error.
     """
     kinds = {
         (False, False): _single,
@@ -23,10 +23,12 @@ def adapt_call(call: Call, argument_plan: ArgumentPlan, *, is_async: bool, is_ba
         (True, True): _batch_async,
     }
     inner = call
-    if argument_plan.needs is not None:  # whose event comes first
+    if argument_plan.needs is not None:
+        # The first argument of `inner` is the event.
         inner = supply_arguments(call, argument_plan.needs, is_async=is_async, is_batch=is_batch)
         argument_plan = replace(argument_plan, parts=(EventPart.EVENT, *argument_plan.parts))
-    # Name and place stay the handler's; its attributes are not copied, they may be an object's whole state.
+    # Name and place stay the handler's. The attributes are not copied, because they may be the whole state of an
+    # object.
     return update_wrapper(kinds[is_async, is_batch](inner, argument_plan), call, updated=())
 
 
@@ -61,7 +63,7 @@ def _batch_async(call: Call, argument_plan: ArgumentPlan) -> Call:
 
 
 class _DecodedBatch:
-    """A list of events, read. `columns`: a list for each parameter; `errors`: an error or None for each event."""
+    """A list of events, read. `columns` has a list of values per parameter, `errors` an error or None per event."""
 
     def __init__(self, events: Sequence[DeliveredEvent], argument_plan: ArgumentPlan) -> None:
         self.columns: list[list[Any]] = [[] for _ in argument_plan.parts]
@@ -77,11 +79,14 @@ class _DecodedBatch:
 
     @property
     def readable_count(self) -> int:
-        """The number of events that the handler sees."""
+        """The number of events that could be read, which the handler receives."""
         return len(self.columns[0])
 
     def outcomes(self, result: Any) -> Any:
-        """What the handler returned, with the errors in their places. ValueError if its list has another length."""
+        """Return the outcomes of the handler with the read errors in their places.
+
+        Raise ValueError if the handler returned a list of another length.
+        """
         if self.readable_count == len(self.errors):
             return result
         if not isinstance(result, list | tuple):

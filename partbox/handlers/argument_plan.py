@@ -1,17 +1,19 @@
-"""The demand of a handler, by its annotations: the event, its payload as a class, or both, and what else it needs.
-Decided at registration.
+"""Plan the arguments of a handler by its annotations, at registration.
 
-    def f(event)                                   the event, as it is published: most handlers, and nothing is done
+A handler may ask for the event, for its payload as a class, or for both, and for more:
+
+    def f(event)                                   the event as it is published: most handlers, no adapter needed
     def f(event: DeliveredEvent)                   the same
-    def f(event: DeliveredEvent[OrderPlaced])      the event, whose payload is an OrderPlaced
+    def f(event: DeliveredEvent[OrderPlaced])      the event, with an OrderPlaced as its payload
     def f(order: OrderPlaced)                      the payload
     def f(order: OrderPlaced, event: DeliveredEvent)        both, in any order
     def f(order: OrderPlaced, state: State)        also the state, the class that the lifespan yields
-    def f(order: OrderPlaced, db: Annotated[Session, Depends(session)])        also what a provider gives
+    def f(order: OrderPlaced, db: Annotated[Session, Depends(session)])        also a value of a provider
 
-A list takes lists of them: `list[OrderPlaced]`. A transactional handler takes its connection or session behind. A
-handler of a class may ask for a class above it, or for a union with it. A handler of a name may ask for any class of
-the four kinds, also for one that is no event.
+A batch handler takes lists instead, such as `list[OrderPlaced]`. A transactional handler takes its connection or
+session after these arguments. A handler that is registered for a class may ask for a base class of it, or for a union
+with it. A handler that is registered for a name may ask for any class of the four kinds, even if it is not an event
+class.
 """
 
 import inspect
@@ -34,11 +36,11 @@ from partbox.handlers.needs import Needs, split_arguments
 ANY = "*"
 ANYTHING = (EMPTY, Any, object)
 UNKNOWN_STATE: Any = EMPTY
-"""In the place of the class of the state, where no lifespan tells it."""
+"""Stands for the class of the state while no lifespan has declared it."""
 
 
 class EventPart(Enum):
-    """The form in which a parameter gets an event."""
+    """The form in which a parameter receives an event."""
 
     EVENT = "the event"
     TYPED_EVENT = "the event, with the class as its payload"
@@ -47,9 +49,9 @@ class EventPart(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ArgumentPlan:
-    """The payload as `model`, None if it is not read, and the form in which each parameter gets it.
+    """The class of the payload (`model`, or None), and the form in which each parameter receives the event.
 
-    `needs`: what the handler asks for beside the event, if it does.
+    `needs` describes arguments beside the event, or is None.
     """
 
     model: Any
@@ -58,11 +60,11 @@ class ArgumentPlan:
 
     @property
     def trailing_arg(self) -> int:
-        """The place, among the parameters that are no keywords, of the one behind those of the event."""
+        """The position, among positional parameters, of the first parameter after the event's."""
         return len(self.parts) if self.needs is None else self.needs.trailing_arg
 
     def of(self, event: DeliveredEvent) -> list[Any]:
-        """What the parameters get of an event. Raises PayloadError, NewerVersionError."""
+        """Return the arguments for an event. Raise PayloadError or NewerVersionError if its payload cannot be read."""
         payload = None if self.model is None else event.payload_as(self.model)
         return [_form_value(part, event, payload) for part in self.parts]
 
@@ -79,10 +81,10 @@ def _form_value(part: EventPart, event: DeliveredEvent, payload: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class HandlerInput:
-    """What a handler is registered for: a type by name, and the class if it was given by that.
+    """The registration of a handler: its event type by name, and the class if it was given as a class.
 
-    `trailing_arg`: the name of what follows, a connection or a session; None: nothing does. `is_batch`: the event's get
-    lists.
+    `trailing_arg` is the name of the argument that follows, a connection or session, or None. `is_batch` is True if the
+    event parameters take lists.
     """
 
     event_type: str
@@ -93,19 +95,20 @@ class HandlerInput:
 
     @property
     def given(self) -> tuple[str, ...]:
-        """The names of what providers may take."""
+        """The names of the arguments that providers may take."""
         return ("events" if self.is_batch else "event", "state", *([self.trailing_arg] if self.trailing_arg else []))
 
 
 def plan_arguments(call: Call, handler_input: HandlerInput, state: Any = UNKNOWN_STATE) -> ArgumentPlan | None:
-    """Return the demand of a handler; None if it asks for the event alone. RegistrationError if it cannot be met.
+    """Return the argument plan of a handler, or None if it takes only the event.
 
-    `state` is the class that the lifespan yields. While no lifespan tells, an annotation that can be nothing else is
-    taken for the state.
+    Raise RegistrationError if the handler asks for an argument that it cannot get. `state` is the class that the
+    lifespan yields. While it is unknown, an annotation that can mean nothing else is taken as the state.
     """
     try:
         annotations = Annotations(call, handler_input.cls, handler_input.label)
-    except ValueError:  # a builtin that does not tell
+    except ValueError:
+        # A builtin without a signature.
         return None
     reader = _ParameterReader(annotations, handler_input, dependencies.found(annotations))
     try:
@@ -124,14 +127,14 @@ def plan_arguments(call: Call, handler_input: HandlerInput, state: Any = UNKNOWN
 
 @dataclass(frozen=True, slots=True)
 class _ParameterReader:
-    """The parameters of a handler; `dependencies` are those that providers fill, by name."""
+    """A reader of the parameters of a handler. `dependencies` are the parameters that providers fill, by name."""
 
     annotations: Annotations
     handler_input: HandlerInput
     dependencies: dict[str, Any]
 
     def guess_state(self) -> ArgumentPlan | None:
-        """The demand if a lifespan that is not registered yet tells the right class; None if none could."""
+        """Return the plan for the class that a later lifespan may declare, or None if no class fits."""
         for candidate in self._state_candidates():
             with suppress(RegistrationError):
                 argument_plan = self.argument_plan(candidate)
@@ -140,14 +143,17 @@ class _ParameterReader:
         return None
 
     def _state_candidates(self) -> Iterator[type]:
-        """Classes that may be that of the state."""
+        """Yield the classes of parameters that may be the state."""
         for parameter in reversed(self._parameters_except(self.dependencies)):
             found = self.annotations.of_or_empty(parameter)
             if isinstance(found, type) and _can_be_state(found):
                 yield found
 
     def argument_plan(self, state: Any) -> ArgumentPlan | None:
-        """The demand where the state is of this class. RegistrationError if it cannot be met."""
+        """Return the plan for a state of this class, or None if only the event is needed.
+
+        Raise RegistrationError if impossible.
+        """
         states = tuple(each.name for each in self._parameters_except(self.dependencies) if self._is_state(each, state))
         parts, models, names = self._event_parts(self._parameters_except((*self.dependencies, *states)))
         needs = None
@@ -164,18 +170,20 @@ class _ParameterReader:
     def _event_parts(
         self, parameters: list[inspect.Parameter]
     ) -> tuple[tuple[EventPart, ...], list[Any], tuple[str, ...]]:
-        """The parts that these parameters ask for, the class, and the names of those and of what is behind them."""
+        """Return the form of the event for each parameter, the classes to read, and the parameter names."""
         handler_input = self.handler_input
         extra = 0 if handler_input.trailing_arg is None else 1
         signature = inspect.Signature(parameters)
         count = next((each for each in (1, 2) if can_bind(signature, each + extra)), 0)
         if not count:
             for each in parameters:
-                self.annotations.of(each)  # it may be one that cannot be resolved
+                # Raises a better error if an annotation cannot be resolved.
+                self.annotations.of(each)
             raise RegistrationError(f"{handler_input.label} {describe_parameters(1 + extra)}")
         positional = [each for each in parameters if each.kind in POSITIONAL]
         annotations = [self.annotations.of(each) for each in positional[:count]]
-        annotations += [EMPTY] * (count - len(annotations))  # of a `*args`
+        # `*args` may stand for the remaining parameters.
+        annotations += [EMPTY] * (count - len(annotations))
         found = [_match_annotation(each, handler_input) for each in annotations]
         models = list(dict.fromkeys(model for _, model in found if model is not None))
         parts = tuple(part for part, _ in found)
@@ -202,7 +210,7 @@ class _ParameterReader:
 
 
 def _can_be_state(cls: type) -> bool:
-    """False for events, Python's own classes, and what a handler gets that is transactional."""
+    """Return False for classes of events, builtins, and the connections and sessions of transactional handlers."""
     room = cls.__module__.partition(".")[0]
     is_lent = room in ("psycopg", "sqlalchemy", "sqlmodel") and cls.__name__.endswith(("Connection", "Session"))
     return room != "builtins" and not is_lent and event_type_of(cls) is None
@@ -219,11 +227,11 @@ def _check_readable(models: list[Any], handler_input: HandlerInput) -> None:
 
 
 EventMatch = tuple[EventPart, Any]
-"""A form, and the class that it needs; None for the plain event."""
+"""A form, and the class to read, or None for the plain event."""
 
 
 def _match_annotation(annotation: Any, handler_input: HandlerInput) -> EventMatch:
-    """The one answer to an annotation. RegistrationError if there is none, or several."""
+    """Return the single form that fits the annotation. Raise RegistrationError if none or several fit."""
     single = _list_item(annotation) if handler_input.is_batch else annotation
     matches = dict.fromkeys(
         found for each in _union_members(single) if (found := _match_member(each, handler_input)) is not None
@@ -234,7 +242,7 @@ def _match_annotation(annotation: Any, handler_input: HandlerInput) -> EventMatc
 
 
 def _list_item(annotation: Any) -> Any:
-    """The annotation of what is in a list; None if it is none of a list."""
+    """Return the element type of a list annotation, or None if the annotation is not a list."""
     if annotation in ANYTHING:
         return Any
     origin = get_origin(annotation) or annotation
@@ -244,7 +252,7 @@ def _list_item(annotation: Any) -> Any:
 
 
 def _union_members(annotation: Any) -> list[Any]:
-    """The members of a union, without None; else the annotation alone."""
+    """Return the members of a union except None, or the annotation alone."""
     is_union = get_origin(annotation) in (Union, types.UnionType)
     return [each for each in get_args(annotation) if each is not type(None)] if is_union else [annotation]
 
@@ -263,7 +271,7 @@ def _match_member(annotation: Any, handler_input: HandlerInput) -> EventMatch | 
 
 
 def _model_of(annotation: Any, handler_input: HandlerInput) -> Any:
-    """The class to read, if the annotation takes one that is offered."""
+    """Return the class to read if the event can be read as the annotation, else None."""
     if handler_input.cls is not None:
         return handler_input.cls if annotation in handler_input.cls.__mro__ else None
     if kind_of(get_origin(annotation) or annotation) is None or handler_input.event_type == ANY:
@@ -273,7 +281,7 @@ def _model_of(annotation: Any, handler_input: HandlerInput) -> Any:
 
 
 def _describe_mismatch(annotation: Any, handler_input: HandlerInput) -> str:
-    """The reason and the remedy, behind the name of the handler."""
+    """Return the problem and its remedy, as the rest of a sentence about the handler."""
     offered = handler_input.cls.__qualname__ if handler_input.cls is not None else None
     wanted = offered or "its class"
     if handler_input.is_batch and _list_item(annotation) is None:
@@ -296,5 +304,5 @@ def _describe_mismatch(annotation: Any, handler_input: HandlerInput) -> str:
 
 
 def annotation_text(annotation: Any) -> str:
-    """An annotation as it is written."""
+    """Return an annotation as it is written in code."""
     return annotation.__qualname__ if isinstance(annotation, type) and not get_args(annotation) else str(annotation)

@@ -1,4 +1,4 @@
-"""The parameters that providers of fast-depends fill: found at registration, and refused if that cannot work."""
+"""Find the parameters that providers of fast-depends fill, and refuse providers that cannot work, at registration."""
 
 import inspect
 import sys
@@ -13,9 +13,12 @@ LIBRARY = "fast_depends"
 
 
 def found(annotations: Annotations) -> dict[str, Any]:
-    """The `Depends(…)` of each parameter that has one, in its annotation or as its default. RegistrationError for that
-    of FastAPI."""
-    if not sys.modules.keys() & {LIBRARY, "fastapi"}:  # whoever has written one has imported it
+    # A module that uses a Depends has imported its library.
+    """Return the `Depends(…)` of each parameter that has one, in its annotation or as its default.
+
+    Raise RegistrationError for the Depends of FastAPI.
+    """
+    if not sys.modules.keys() & {LIBRARY, "fastapi"}:
         return {}
     parameters = annotations.signature.parameters.values()
     each = ((parameter.name, _dependant(annotations, parameter)) for parameter in parameters)
@@ -37,8 +40,11 @@ def _dependant(annotations: Annotations, parameter: inspect.Parameter) -> Any:
 
 
 def check(dependencies: Mapping[str, Any], given: Collection[str], label: str, *, is_async: bool) -> None:
-    """Raise RegistrationError if a handler cannot have these: one that is sync awaits nothing, and nothing but `given`
-    and dependencies of their own is there for providers to take."""
+    """Raise RegistrationError if a handler cannot use its dependencies.
+
+    A sync handler cannot use async providers. A provider may take only the arguments in `given`, and its own
+    dependencies.
+    """
     for each in dependencies.values():
         _check_provider(each.dependency, given, label, awaits=is_async)
 
@@ -65,7 +71,8 @@ def _check_provider(provider: Call, given: Collection[str], label: str, *, await
                 "says: give that parameter another name"
             )
         if _is_required(parameter) and parameter.name not in {*dependencies, *given}:
-            annotations.of(parameter)  # a Depends may be behind a name that cannot be resolved
+            # Raises a better error if a Depends is hidden in an annotation that cannot be resolved.
+            annotations.of(parameter)
             raise RegistrationError(
                 f"{name}, on which {label} depends, takes {parameter.name!r}, which nothing gives: a provider may take "
                 f"{', '.join(given)}, by these names, and dependencies of its own"

@@ -1,4 +1,4 @@
-"""One handler: as it was registered, as a line of the routing table, and as the worker uses it; the routes to it."""
+"""A handler as registered, as a row of the routing table and as the worker uses it, and the routes to handlers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -29,10 +29,10 @@ U = TypeVar("U")
 class HandlerBase:
     """The part of a handler that no setting changes.
 
-    `call` takes an event, a list of them if `max_size` is given, or what `argument_plan` says instead; `per_key`:
-    events of one key in a list, at most. `aggregate_type` None = any. `close` is awaited when the worker ends, if an
-    async handler ran; a worker calls `observed_by`, which sinks have, with the handler's name and its observers before
-    it delivers. `session`: the class that it asks for, if it gets a session of SQLAlchemy.
+    `call` takes an event, or a list of events if `max_size` is given, or the arguments in `argument_plan`. A list has
+    at most `per_key` events of one key. `aggregate_type` None means any. `close` is awaited when the worker ends, if an
+    async handler ran. `observed_by`, which sinks have, is called with the handler's name and its observers before the
+    first delivery. `session` is the class of SQLAlchemy session that the handler asks for.
     """
 
     name: str
@@ -50,13 +50,13 @@ class HandlerBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler(HandlerBase):
-    """A handler as the worker uses it, every option filled in.
+    """A handler as the worker uses it, with all options filled in.
 
-    `call` takes an event, whatever the demand, and behind it the connection or session of its `transaction` unless
-    that is Django's; it returns an outcome, or an awaitable of one if `is_async`. `max_attempts` None = for ever;
-    `timeout` in seconds, None = none. `circuit`: the errors that say that what it calls is away, beside
-    DownstreamUnavailable; None = it has no circuit. `limit`: its bounds as declared.
-    `newer` has the outcome of an event that is too new for it.
+    `call` takes an event in any case, and after it the connection or session of its `transaction`, unless that is
+    Django's. The call returns an outcome, or an awaitable of an outcome if `is_async`. `max_attempts` None means no
+    limit. `timeout` is in seconds, None means none. `circuit` has the errors that say that the downstream is away,
+    beside DownstreamUnavailable; None means no circuit. `limit` is the declared limit. `newer` returns the outcome of
+    an event that is too new for the handler.
     """
 
     is_async: bool
@@ -73,12 +73,12 @@ class Handler(HandlerBase):
 
     @property
     def transaction(self) -> TransactionKind | None:
-        """The kind of transaction that it runs in; None if it is not transactional."""
+        """The kind of transaction in which the handler runs, or None if it is not transactional."""
         return kind_of(self.transactional, is_async=self.is_async)
 
 
 class Row(NamedTuple):
-    """A line of the routing table; `options` holds those that do not follow the settings, as text."""
+    """A row of the routing table. `options` has the options that differ from the settings, as text."""
 
     subscription: str
     event_type: str
@@ -91,22 +91,26 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration(HandlerBase):
-    """A handler as it was registered: plain data without locks, so that spawned processes can get it."""
+    """A handler as it was registered. Plain data without locks, so that it can be sent to spawned processes."""
 
     options: Mapping[str, Any]
     handler_input: HandlerInput | None = None
 
     @property
     def key(self) -> tuple[str, str, str | None]:
-        """No two have the same."""
+        """The subscription, event type and aggregate type, unique among the registrations."""
         return self.subscription, self.event_type, self.aggregate_type
 
     @property
     def label(self) -> str:
+        """The name of the handler with the place of its code, for errors."""
         return f"{self.name} ({place_of(self.call)})"
 
     def resolve(self, settings: "Settings", label: str | None = None) -> Handler:
-        """The handler, with the settings for options that were not given; RegistrationError."""
+        """Return the handler, with the settings in place of options that were not given.
+
+        Raise RegistrationError if impossible.
+        """
         defaults = {
             "retry": settings.retry,
             "max_attempts": settings.max_attempts,
@@ -142,6 +146,7 @@ class Registration(HandlerBase):
             )
 
     def row(self) -> Row:
+        """Return the row of the handler in the routing table."""
         options = {name: str(getattr(value, "__qualname__", value)) for name, value in self.options.items()}
         if self.options.get("circuit", ()) is None:
             options["circuit"] = "off"
@@ -161,10 +166,10 @@ class Registration(HandlerBase):
 def build_fallback(
     subscription: str, settings: "Settings", *, must_await: bool, on_unrouted: Call | None = None
 ) -> Handler:
-    """The handler of events that have no other: the setting `on_unroutable`.
+    """Return the handler for events without a handler, by the setting `on_unroutable`.
 
-    `must_await`: it must be async, because interceptors around it are. `on_unrouted` is called first with each
-    such event, unless the setting is a function of the application.
+    With `must_await` it is async, because async interceptors wrap it. `on_unrouted` is called first with each such
+    event, unless the setting is a function of the application.
     """
     mode = settings.unroutable_in(subscription)
     call = mode if callable(mode) else _route_unhandled(mode, on_unrouted)
@@ -200,11 +205,11 @@ def _describe_event(event: Any) -> str:
 
 
 class Routes(dict[tuple[str, str], T]):
-    """The handlers of one subscription, looked up for every record: `routes[event type, aggregate type]`.
+    """The handlers of one subscription, looked up for each record: `routes[event_type, aggregate_type]`.
 
-    `registered` is by event type (`"*"` = every type) and aggregate type (None = any). Of those that fit an event the
-    most specific is found: (type, aggregate type), then (type, any), then ("*", aggregate type), then ("*", any);
-    `default` where none does. Results are kept: a dict, for a look-up without a call.
+    `registered` is keyed by event type (`"*"` for every type) and aggregate type (None for any). The most specific
+    match wins: (type, aggregate type), then (type, any), then ("*", aggregate type), then ("*", any), then `default`.
+    Results are cached in the dict itself, so that a look-up costs no Python call.
     """
 
     __slots__ = ("_decided_by_aggregate", "_default", "_registered", "only_route")
@@ -217,19 +222,19 @@ class Routes(dict[tuple[str, str], T]):
             event_type for event_type, aggregate_type in registered if aggregate_type is not None
         }
         self.only_route: T | None = registered[ANY, None] if registered.keys() == {(ANY, None)} else None
-        """The one that every event finds, where that is sure without a look-up; else None."""
+        """The route of every event, if that is certain without a look-up, else None."""
 
     @property
     def default(self) -> T:
-        """The handler of events that fit no registered handler."""
+        """The handler of events that match no registered handler."""
         return self._default
 
     def all(self) -> list[T]:
-        """Everything that an event may find, the default last."""
+        """Return all handlers, the default last."""
         return [*self._registered.values(), self._default]
 
     def registered(self) -> list[T]:
-        """Everything that an event may find, without the default."""
+        """Return all handlers except the default."""
         return [*self._registered.values()]
 
     def types(self) -> list[tuple[str, str | None]]:
@@ -237,11 +242,11 @@ class Routes(dict[tuple[str, str], T]):
         return [*self._registered]
 
     def map(self, made: Callable[[T], U]) -> "Routes[U]":
-        """Routes with the same keys, whose values are `made` of these values."""
+        """Return routes with the same keys and `made(value)` for each value."""
         return Routes({pair: made(each) for pair, each in self._registered.items()}, made(self._default))
 
     def of_type(self, event_type: str) -> T | None:
-        """The one that every event of this type finds, of whatever aggregate type; None if that decides too."""
+        """Return the handler of all events of this type, or None if the aggregate type decides too."""
         for each in (event_type, ANY):
             if each in self._decided_by_aggregate:
                 return None
@@ -253,7 +258,8 @@ class Routes(dict[tuple[str, str], T]):
         event_type, aggregate_type = pair
         candidates = (pair, (event_type, None), (ANY, aggregate_type), (ANY, None))
         found = next((self._registered[each] for each in candidates if each in self._registered), self._default)
-        if len(self) >= MAX_CACHED:  # types are free text: their number has no bound, the cache has
+        # Types are free text, so their number has no bound.
+        if len(self) >= MAX_CACHED:
             self.clear()
         self[pair] = found
         return found

@@ -1,5 +1,7 @@
-"""The lifespan of an outbox: makes the handlers' state before the first handler of a process, and closes it after the
-last."""
+"""The lifespan of an outbox, which creates the state of the handlers and closes it.
+
+A process enters its lifespan before the first handler, and leaves it after the last.
+"""
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -16,7 +18,7 @@ LifespanFunction = Callable[[], Iterator[Any] | AsyncIterator[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Lifespan:
-    """A generator function that yields once. `state` is the class of that, as it is annotated."""
+    """A generator function that yields once. `state` is the class that it is annotated to yield."""
 
     call: LifespanFunction
     is_async: bool
@@ -24,11 +26,15 @@ class Lifespan:
 
     @property
     def label(self) -> str:
+        """The name of the function with the place of its code, for errors and logs."""
         return f"{name_of(self.call)} ({place_of(self.call)})"
 
 
 def lifespan_of(function: Any) -> Lifespan:
-    """RegistrationError unless it is a generator function, sync or async, that takes no arguments."""
+    """Return the lifespan of a sync or async generator function without arguments.
+
+    Raise RegistrationError otherwise.
+    """
     is_async = inspect.isasyncgenfunction(function)
     if not is_async and not inspect.isgeneratorfunction(function):
         named = f"{name_of(function)} ({place_of(function)})" if callable(function) else repr(function)

@@ -1,4 +1,4 @@
-"""The needs of a handler beside its event: the state that the lifespan yields, and what providers give."""
+"""Supply a handler with arguments beside its event: the state of the lifespan, and the values of providers."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -9,17 +9,18 @@ from partbox.callables import Call
 from partbox.handlers.annotations import POSITIONAL
 from partbox.platform import library
 
-VALUES = "_values"  # no provider asks for that
+VALUES = "_values"  # a name that no provider asks for
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """The arguments of a handler that needs more than its event, as numbers of what there is: the state, the values of
-    its event, what is behind them, and then what its providers give.
+    """The arguments of a handler that needs more than its event, as indices into the available values.
 
-    `positions` are those by position, `keywords` the others; `dependencies` are by parameter. Providers may take what
-    `given` names. `trailing_arg`: the place of the last parameter that no provider fills, but for the state's. `state`:
-    the class of the state, if that is asked for; `is_guess`: no lifespan is registered that yields it.
+    The available values are the state, the values of the event, the trailing arguments, and the values of providers, in
+    this order. `positions` are the positional arguments, `keywords` the keyword arguments, `dependencies` the providers
+    by parameter. Providers may take the names in `given`. `trailing_arg` is the position of the last parameter that
+    neither a provider nor the state fills. `state` is the class of the state if the handler asks for it. `is_guess`: no
+    lifespan that yields this class is registered yet.
     """
 
     positions: tuple[int, ...]
@@ -31,7 +32,7 @@ class Needs:
     is_guess: bool = False
 
     def call(self, handler: Call, *available: Any) -> Any:
-        """Call the handler with what there is."""
+        """Call the handler with the available values, in the order of the class docstring."""
         placed = [available[each] for each in self.positions]
         if not self.keywords:
             return handler(*placed)
@@ -39,7 +40,7 @@ class Needs:
 
 
 def split_arguments(signature: inspect.Signature, numbers: Mapping[str, int]) -> tuple[tuple[int, ...], dict[str, int]]:
-    """The numbers by position and by keyword: by position as long as no parameter is left out."""
+    """Split numbered parameters into positional and keyword arguments: positional until a parameter is left out."""
     positions: list[int] = []
     for name, parameter in signature.parameters.items():
         if parameter.kind not in POSITIONAL or name not in numbers:
@@ -50,8 +51,11 @@ def split_arguments(signature: inspect.Signature, numbers: Mapping[str, int]) ->
 
 
 def supply_arguments(handler: Call, needs: Needs, *, is_async: bool, is_batch: bool) -> Call:
-    """A call that takes an event, or a list of them, and then what the parameters of the event get, and what is behind
-    them."""
+    """Return a function that adds the state and the values of providers to a call of the handler.
+
+    The function takes an event, or a list of events, then the values of the event's parameters and the trailing
+    arguments.
+    """
     state_of = _state_of_first if is_batch else _state
     if needs.dependencies:
         return _inject_providers(handler, needs, state_of, is_async=is_async)
@@ -63,9 +67,10 @@ def supply_arguments(handler: Call, needs: Needs, *, is_async: bool, is_batch: b
 
 
 def _inject_providers(handler: Call, needs: Needs, state_of: Callable[[Any], Any], *, is_async: bool) -> Call:
-    """The call of a handler with dependencies: fast-depends asks their providers, and closes what they have opened."""
+    """Return a call of a handler with dependencies. fast-depends calls the providers and closes their resources."""
     fast_depends = library("fast_depends", "depends", "a handler with Depends needs the library fast-depends")
-    parameters = {f"_{name}": each for name, each in needs.dependencies.items()}  # no name that providers may take
+    # No provider may take a name with an underscore.
+    parameters = {f"_{name}": each for name, each in needs.dependencies.items()}
 
     def call(**given: Any) -> Any:
         return needs.call(handler, given["state"], *given[VALUES], *(given[name] for name in parameters))
@@ -83,7 +88,7 @@ def _inject_providers(handler: Call, needs: Needs, state_of: Callable[[Any], Any
             ),
         ]
     )
-    # Without casts: what a provider gives is handed over as it is.
+    # No casts: the value of a provider is passed on as it is.
     injected: Call = fast_depends.inject(chosen, cast=False)
 
     def call_injected(given: Any, *values: Any) -> Any:

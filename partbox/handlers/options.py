@@ -14,41 +14,43 @@ from partbox.text.wording import hint
 
 Blocking = Literal["block", "continue"]
 OnError = Callable[[Any, BaseException, int], Advice]
-CircuitErrors = type[BaseException] | str | Sequence[type[BaseException] | str]  # a text may hold several, with commas
+# A text may hold several names, separated by commas.
+CircuitErrors = type[BaseException] | str | Sequence[type[BaseException] | str]
 
 
 class Options(TypedDict, total=False):
-    """The options of a handler; those left out follow the settings.
+    """The options of a handler. Options that are left out follow the settings.
 
-    `on_error(event, error, attempt)` is asked before the retry policy; it returns `Done`, `Ignore`, `RetryAfter`,
-    `Dead`, or None for the policy to decide. A `transactional` handler takes `(event, connection)`, with "sqlalchemy"
-    `(event, session)`, with "django" the event alone. `circuit` is "off", or the errors that say that what the handler
-    calls is away; `circuit_on` adds some to those of the setting.
+    `on_error(event, error, attempt)` is called before the retry policy; it returns `Done`, `Ignore`, `RetryAfter`,
+    `Dead`, or None to let the policy decide. A `transactional` handler takes `(event, connection)`, with "sqlalchemy"
+    `(event, session)`, with "django" only the event. `circuit` is "off", or the errors that say that the downstream of
+    the handler is away; `circuit_on` adds errors to the setting.
 
-    `rate` bounds how many calls of the handler start, `at_once` how many run at the same time: in all processes of the
-    subscription together. With `limit_by` both hold for each value of it, and values take turns. A function as
-    `limit_by` returns a str, int, bool, UUID, Enum, None or a tuple of these; for anything else, and where it fails,
-    the value is None. It is called once for each event that is read, by what runs handlers, so it must be quick. Of a
-    list handler a call is one list, all of one value. A transactional handler has no limits.
+    `rate` limits how many calls of the handler start, `at_once` how many run at the same time, in all processes of the
+    subscription together. With `limit_by` both limits apply to each value of it, and values take turns. A function as
+    `limit_by` returns a str, int, bool, UUID, Enum, None, or a tuple of such values. For any other value, and if the
+    function fails, the value is None. The function is called once for each event that is read, by the threads that run
+    handlers, so it must be quick. One call of a batch handler is one list, whose events have the same value. A
+    transactional handler has no limits.
     """
 
-    name: str  # for logs, metrics and `partbox handlers`; usually module and function
+    name: str  # for logs, metrics and `partbox handlers`; by default module and function
     retry: RetryPolicy | str
-    max_attempts: int | None  # calls including the first; None = for ever
+    max_attempts: int | None  # calls including the first; None for no limit
     on_failure: Blocking
     on_dead: Blocking
-    timeout: float | str | None  # seconds, or "5m"; None = none
+    timeout: float | str | None  # seconds, or "5m"; None for no timeout
     on_error: OnError | None
     transactional: Transactional
     circuit: CircuitErrors | bool
     circuit_on: CircuitErrors
     rate: str  # "100/s", "6000/m", "5/h"
     at_once: int
-    limit_by: By  # "tenant_id", "event_type", "aggregate_type", the name of a header, or a function of the event
+    limit_by: By  # "tenant_id", "event_type", "aggregate_type", a header, or a function of the event
 
 
 def check_options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The options given, checked, without `name`; None counts as not given unless it has a meaning of its own."""
+    """Return the checked options without `name`. None counts as not given, unless None is a value of the option."""
     found = {}
     for option, value in options.items():
         if option not in Options.__annotations__:
@@ -63,7 +65,7 @@ def check_options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def check_batch_size(value: Any, where: str) -> int:
-    """The maximum number of events in a list, checked."""
+    """Return the maximum number of events in a list, checked."""
     if type(value) is int and value >= 1:
         return value
     raise RegistrationError(f"max_size of {where} cannot be {value!r}: give a whole number from 1")

@@ -1,9 +1,9 @@
-"""The registry of handlers, interceptors and the dead-letter hook.
+"""The registry of handlers, interceptors, the dead-letter hook and the lifespan.
 
-A handler takes one event: a function, an `async def`, or an object with such a `handle`. It is registered for an event
-type (`"*"` = every type) and an aggregate type (None = any) of one subscription.
+A handler takes one event: a function, an `async def`, or an object whose `handle` is such a function. A handler is
+registered for an event type (`"*"` for every type) and an aggregate type (None for any) of one subscription.
 
-Registrations are plain data without locks, so that spawned processes can get them.
+Registrations are plain data without locks, so that they can be sent to spawned processes.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,16 +26,17 @@ if TYPE_CHECKING:
     from partbox.settings import Settings
 
 DEFAULT_BATCH_SIZE = 100
-MAX_NAMED = 8  # subscriptions that an error names, at most
+MAX_NAMED = 8  # subscriptions at most that an error names
 
 AnyHandler = TypeVar("AnyHandler")
 AnyLifespan = TypeVar("AnyLifespan", bound=LifespanFunction)
 
 
 class Registrar:
-    """Registers handlers; a wrong or a second registration raises RegistrationError and changes nothing.
+    """A mixin with the decorators that register handlers.
 
-    An outbox does so in its `handlers`, and those do by themselves.
+    A wrong or duplicate registration raises RegistrationError and changes nothing. An outbox registers in its
+    `handlers`, which have the same methods.
     """
 
     @property
@@ -49,11 +50,12 @@ class Registrar:
         subscription: str = "default",
         **options: Unpack[Options],
     ) -> Callable[[AnyHandler], AnyHandler]:
-        """Decorates the handler of these events, which stays as it is; `"*"` is every type, None any aggregate type.
+        """Register the decorated handler for an event type; `"*"` is every type, None any aggregate type.
 
-        A class under `@partbox.event` stands for its name. The handler gets what its annotations ask for: the class, a
-        `DeliveredEvent` of it, both in two parameters, or the event as it is published; beside these the state of the
-        lifespan, and `Annotated[T, Depends(provider)]` of fast-depends.
+        The decorated function stays as it is. A class under `@partbox.event` stands for its name. The handler receives
+        the arguments that its annotations ask for: the class, a `DeliveredEvent` of the class, both in two parameters,
+        or the event as it is published. A handler may also ask for the state of the lifespan, and for `Annotated[T,
+        Depends(provider)]` of fast-depends.
         """
         given = event_type, aggregate_type, subscription
         return _decorator("on", event_type, lambda handler: self.register(handler, *given, **options))
@@ -67,9 +69,9 @@ class Registrar:
         max_size: int = DEFAULT_BATCH_SIZE,
         **options: Unpack[Options],
     ) -> Callable[[AnyHandler], AnyHandler]:
-        """Decorates the handler of *lists* of these events: what waits now, at most `max_size`, in order per key.
+        """Register the decorated handler for *lists* of the events that wait now: at most `max_size`, in order per key.
 
-        It may return a list with an outcome per event; an exception in it is that event's error.
+        The handler may return a list with one outcome per event. An exception in the list is the error of that event.
         """
 
         def register(handler: Any) -> None:
@@ -85,25 +87,25 @@ class Registrar:
         subscription: str = "default",
         **options: Unpack[Options],
     ) -> None:
-        """Registers a function or an object with `handle`, which may carry `event_type` and `aggregate_type` itself.
+        """Register a function, or an object with `handle`.
 
-        An object with a `max_size` gets lists, as by `on_batch`, with `per_key` events of a key at most if it has that;
-        its `async def close()`, if it has one, is called when the worker ends, its `observed_by(name, observers)`
-        before it starts.
+        The handler may have `event_type` and `aggregate_type` as attributes. An object with a `max_size` gets lists as
+        with `on_batch`, and with a `per_key` at most that many events of one key. The `async def close()` of an object
+        is called when the worker ends, and `observed_by(name, observers)` before the worker starts.
         """
         max_size = getattr(handler, "max_size", None) if hasattr(handler, "handle") else None
         self._registry.add(_registration(handler, event_type, aggregate_type, subscription, options, max_size))
 
     def intercept(self, interceptor: AnyHandler) -> AnyHandler:
-        """Adds an interceptor around every handler, inside those added before; see `partbox.interceptors`."""
+        """Add an interceptor around every handler, inside the interceptors added before. See `partbox.interceptors`."""
         interceptors.check(interceptor)
         self._registry.interceptors += (interceptor,)
         return interceptor
 
     def on_dead_letter(self, hook: AnyHandler) -> AnyHandler:
-        """Decorates what is called, at least once, for each dead event: `hook(event)` or `hook(event, error)`.
+        """Register the decorated hook for dead events: `hook(event)` or `hook(event, error)`.
 
-        One hook; a second one raises RegistrationError.
+        The hook is called at least once for each dead event. A second hook raises RegistrationError.
         """
         where = f"{name_of(hook)} ({place_of(hook)})" if callable(hook) else repr(hook)
         if not callable(hook) or not (takes(hook, 1) or takes(hook, 2)):
@@ -114,12 +116,12 @@ class Registrar:
         return hook
 
     def lifespan(self, function: AnyLifespan) -> AnyLifespan:
-        """Decorates a generator function, sync or async, without arguments, which yields once: the handlers' state.
+        """Register the decorated generator function, which yields the state of the handlers once.
 
-        Each process that delivers runs it up to its yield before its first handler, and the rest after its last. An
-        async one runs in the event loop of the async handlers. The state is `event.state`; a handler with a parameter
-        of the class that the function is annotated to yield gets it there. One lifespan; a second one raises
-        RegistrationError.
+        The function is sync or async and takes no arguments. Each process that delivers runs it up to its yield before
+        the first handler, and the rest after the last handler. An async function runs in the event loop of the async
+        handlers. The state is `event.state`. A handler with a parameter of the class that the function is annotated to
+        yield receives the state there. A second lifespan raises RegistrationError.
         """
         lifespan = lifespan_of(function)
         if (first := self._registry.process_lifespan) is not None:
@@ -131,8 +133,7 @@ class Registrar:
 
 
 class Handlers(Registrar):
-    """The handlers, interceptors and observers of an outbox, its dead-letter hook, and the lifespan that its processes
-    enter."""
+    """The handlers, interceptors, observers, dead-letter hook and process lifespan of an outbox."""
 
     def __init__(self) -> None:
         self._registered: dict[tuple[str, str, str | None], Registration] = {}
@@ -146,7 +147,7 @@ class Handlers(Registrar):
         return self
 
     def set_lifespan(self, lifespan: Lifespan) -> None:
-        """Have processes enter it before their first handler. RegistrationError if a handler asks for another state."""
+        """Set the lifespan of the processes. Raise RegistrationError if a handler asks for another state."""
         planned = {key: _plan_registration(each, lifespan) for key, each in self._registered.items()}
         self._registered, self.process_lifespan = planned, lifespan
 
@@ -158,19 +159,19 @@ class Handlers(Registrar):
         subscription: str = "default",
         **options: Unpack[Options],
     ) -> None:
-        """Registers a handler for each of these aggregate types, or for none if one of them is taken."""
+        """Register a handler for each of the aggregate types, or for none of them if any is taken."""
         self.add(*(_registration(handler, event_type, each, subscription, options, None) for each in aggregate_types))
 
     def observe(self, observer: Any) -> None:
-        """Adds an observer, see `partbox.observe`."""
+        """Add an observer. See `partbox.observe`."""
         self.observers += (observer,)
 
     def routes(
         self, subscription: str, settings: "Settings", on_unrouted: Callable[[Any], None] | None = None
     ) -> Routes[Handler]:
-        """The routes of a subscription as registered now, options filled in from `settings`.
+        """Return the routes of a subscription as registered now, with options filled in from `settings`.
 
-        `on_unrouted` is called with each event that has no handler; see `build_fallback`.
+        `on_unrouted` is called with each event that has no handler. See `build_fallback`.
         """
         mine = [each for each in self._registered.values() if each.subscription == subscription]
         _check_limits(mine)
@@ -181,19 +182,20 @@ class Handlers(Registrar):
         )
 
     def names(self, subscription: str, settings: "Settings") -> tuple[list[str], list[str]]:
-        """The names of a subscription's handlers, and of the sinks among them."""
+        """Return the names of a subscription's handlers, and the names of the sinks among them."""
         handlers = self.routes(subscription, settings).all()
         return [each.name for each in handlers], [each.name for each in handlers if each.observed_by is not None]
 
     def limitable_names(self, subscription: str) -> set[str]:
-        """The names of a subscription's handlers that take limits: all but transactional ones."""
+        """Return the names of a subscription's handlers that accept limits: all except transactional handlers."""
         mine = (each for each in self._registered.values() if each.subscription == subscription)
         return {each.name for each in mine if not each.options.get("transactional")}
 
     def missing_handler(self, subscription: str, settings: "Settings", where: str = "") -> str | None:
-        """Why a worker of the subscription may not start now: nothing would take its events. None if something does.
+        """Return the reason why a worker may not start, because no handler takes the events, or None.
 
-        A function as `on_unroutable` takes them all, so it is enough. `where`: the place to register a handler.
+        A function as `on_unroutable` takes all events, so it is enough. `where` says in the text where to register a
+        handler.
         """
         subscriptions = dict.fromkeys(each.subscription for each in self._registered.values())
         if subscription in subscriptions or callable(settings.unroutable_in(subscription)):
@@ -209,12 +211,12 @@ class Handlers(Registrar):
         )
 
     def require(self, subscription: str, settings: "Settings", where: str = "") -> None:
-        """RegistrationError if the subscription lacks a handler; see `missing_handler`."""
+        """Raise RegistrationError if the subscription has no handler. See `missing_handler`."""
         if (missing_handler := self.missing_handler(subscription, settings, where)) is not None:
             raise RegistrationError(missing_handler)
 
     def table(self, subscription: str | None = None) -> list[Row]:
-        """The routing table, of all subscriptions unless one is named; catch-alls last."""
+        """Return the routing table of one subscription, or of all subscriptions; catch-all handlers last."""
         rows = [each.row() for each in self._registered.values() if subscription in (None, each.subscription)]
         return sorted(
             rows,
@@ -228,7 +230,7 @@ class Handlers(Registrar):
         )
 
     def add(self, *registrations: Registration) -> None:
-        """Keep all of these, or none if one of them is taken."""
+        """Add all of the registrations, or none of them if any is taken."""
         for new in registrations:
             if (old := self._registered.get(new.key)) is not None:
                 pair = f"{new.event_type!r} of {new.aggregate_type or 'any aggregate type'}"
@@ -281,7 +283,7 @@ def _registration(
 
 
 def _check_limits(registrations: Iterable[Registration]) -> None:
-    """RegistrationError if two of one name, which is what a limit is of, have different ones."""
+    """Raise RegistrationError if handlers of one name have different limits, because a limit belongs to a name."""
     found: dict[str, tuple[Registration, list[Any]]] = {}
     for each in registrations:
         limit = [each.options.get(option) for option in transactional.LIMITS]
@@ -295,7 +297,7 @@ def _check_limits(registrations: Iterable[Registration]) -> None:
 
 
 def _plan_registration(registration: Registration, lifespan: Lifespan | None) -> Registration:
-    """The registration with what its handler asks for, now that this is the lifespan. RegistrationError."""
+    """Return the registration with the argument plan for this lifespan. Raise RegistrationError if impossible."""
     call, handler_input = registration.call, registration.handler_input
     assert handler_input is not None
     argument_plan = plan_arguments(call, handler_input, UNKNOWN_STATE if lifespan is None else lifespan.state)
@@ -306,7 +308,10 @@ def _plan_registration(registration: Registration, lifespan: Lifespan | None) ->
 
 
 def _decorator(name: str, event_type: Any, register: Callable[[Any], None]) -> Callable[[AnyHandler], AnyHandler]:
-    """Registers what it decorates. Refuses `@outbox.on` without parentheses, which would register nothing."""
+    """Return a decorator that calls `register`.
+
+    Refuse `@outbox.on` without parentheses, which would register nothing.
+    """
     if kind_of(event_type) is not None and not hasattr(event_type, "handle"):
         _event_type_name(event_type, f"@outbox.{name}")
     elif (callable(event_type) or isinstance(event_type, classmethod) or hasattr(event_type, "handle")) and not (
@@ -325,7 +330,7 @@ def _decorator(name: str, event_type: Any, register: Callable[[Any], None]) -> C
 
 
 def _event_type_name(given: Any, where: str) -> str:
-    """The type by name; a class under `@partbox.event` has one."""
+    """Return the name of an event type, which may be given as a class under `@partbox.event`."""
     if not isinstance(given, type):
         return _check_text("event_type", given, where)
     if (declared := event_type_of(given)) is not None:

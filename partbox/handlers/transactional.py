@@ -1,6 +1,6 @@
-"""The kinds of transactions that handlers may run in, and the session that a handler of SQLAlchemy's asks for.
+"""The kinds of transactions in which handlers may run, and the session class that a SQLAlchemy handler asks for.
 
-The library of a kind is not imported until a handler is registered for it.
+The library of a kind is not imported until a handler of that kind is registered.
 """
 
 from collections.abc import Container
@@ -21,16 +21,17 @@ ALLOWED_VALUES = 'use True, "sqlalchemy" or "django"'
 SQLALCHEMY = ("SQLAlchemy", "sqlalchemy.orm", "sqlalchemy")
 GREENLET = ("greenlet", "greenlet", "'sqlalchemy[asyncio]'")
 DJANGO = ("Django", "django.db", "django")
+# The libraries of a kind: the name, the module whose import shows that the library is installed, and the name for pip.
 LIBRARIES: dict[tuple[Transactional, bool], tuple[tuple[str, str, str], ...]] = {
     ("sqlalchemy", False): (SQLALCHEMY,),
-    ("sqlalchemy", True): (SQLALCHEMY, GREENLET),  # pip installs SQLAlchemy 2.1 without
+    # pip installs SQLAlchemy 2.1 without greenlet.
+    ("sqlalchemy", True): (SQLALCHEMY, GREENLET),
     ("django", False): (DJANGO,),
 }
-"""The libraries of a kind: the name, the module that says whether it is there, and how pip installs it."""
 
 
 class TransactionKind(Enum):
-    """The kinds of transactions: by their library, and by how that is called."""
+    """The kinds of transactions, by library and by sync or async call."""
 
     PSYCOPG = "a connection of psycopg"
     ASYNC_PSYCOPG = "an asynchronous connection of psycopg"
@@ -49,24 +50,24 @@ _KINDS = {
 
 
 def is_transactional(value: Any) -> bool:
-    """True for what the option takes."""
+    """Return True if the value is valid for the option `transactional`."""
     return isinstance(value, bool) or (isinstance(value, str) and (value, False) in LIBRARIES)
 
 
 def trailing_arg(value: Transactional) -> str | None:
-    """The name of what a handler takes behind its event; None if it takes nothing there."""
+    """Return the name of the argument after the event, or None if nothing follows the event."""
     return {True: "conn", "sqlalchemy": "session"}.get(value)
 
 
 def kind_of(transactional: Transactional, *, is_async: bool) -> TransactionKind | None:
-    """The kind for a value of the option; None if it is False."""
+    """Return the kind for a value of the option, or None if it is False."""
     return _KINDS[transactional, is_async] if transactional else None
 
 
 def check(
     call: Call, transactional: Transactional, label: str, *, is_batch: bool, options: Container[str] = ()
 ) -> None:
-    """Raise RegistrationError, with the remedy, if a handler of these options cannot run in such a transaction."""
+    """Raise RegistrationError, with the remedy, if a handler with these options cannot run in such a transaction."""
     if is_batch:
         raise RegistrationError(f"{label} takes lists, and a transactional handler takes one event: use on()")
     for limit in (each for each in LIMITS if each in options):
@@ -89,9 +90,9 @@ def check(
 
 
 def session_class(call: Call, at: int, label: str) -> type:
-    """The class of SQLAlchemy's sessions that the parameter at this position asks for; RegistrationError for another.
+    """Return the SQLAlchemy session class that the parameter at position `at` asks for.
 
-    Without an annotation Session, or AsyncSession for an `async def`.
+    Without an annotation: Session, or AsyncSession for an `async def`. Raise RegistrationError for other annotations.
     """
     usual: type
     scoped: type

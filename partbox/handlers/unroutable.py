@@ -1,4 +1,4 @@
-"""Outcomes of events that no handler takes, or that are too new for theirs: the setting `on_unroutable`."""
+"""Outcomes of events without a handler, or too new for their handler, by the setting `on_unroutable`."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,10 +12,10 @@ from partbox.protocol.verdict import Deferral
 if TYPE_CHECKING:
     from partbox.settings import Routing
 
-UNROUTABLE_DELAY = 5.0  # seconds until an event without a handler is looked at again
+UNROUTABLE_DELAY = 5.0  # seconds until an event without a handler is tried again
 
 Unroutable = Callable[[Any, str], object]
-"""The outcome of an event that no handler takes, by the reason for that; an exception is its error."""
+"""Returns the outcome of an event that no handler takes, by the reason. A returned exception is its error."""
 
 
 def _dead(_: Any, reason: str) -> object:
@@ -23,8 +23,11 @@ def _dead(_: Any, reason: str) -> object:
 
 
 def _ignore(event: Any, reason: str) -> object:
-    """Let the event count as done. One that was parked leaves a row of its end, which says that it was not delivered;
-    of the others the row in `handled_types` of this process tells it."""
+    """Let the event count as done.
+
+    A parked event leaves a row about its end, which says that it was not delivered. For other events the row in
+    `handled_types` of this process says so.
+    """
     if event.parked is not None:
         event.ignored = IgnoredEvent(event.id, 0, reason, None)
     return None
@@ -38,8 +41,10 @@ _ROUTINGS: dict[str, Unroutable] = {"dead": _dead, "ignore": _ignore, "retry": _
 
 
 def unroutable_of(mode: "Routing") -> Unroutable:
-    """The outcomes under this value of `on_unroutable`; where a function of the application must be awaited, and
-    nobody can, the event is looked at again."""
+    """Return the function for this value of `on_unroutable`.
+
+    An async function of the application cannot be awaited here, so the event is tried again later.
+    """
     if not callable(mode):
         return _ROUTINGS[mode]
     return _retry if is_async(mode) else partial(_call_function, mode)
@@ -48,5 +53,6 @@ def unroutable_of(mode: "Routing") -> Unroutable:
 def _call_function(function: Call, event: Any, _: str) -> object:
     try:
         return function(event)
-    except BaseException as error:  # what a handler raises
+    except BaseException as error:
+        # As with a handler, an error becomes the outcome.
         return error

@@ -6,19 +6,19 @@ An interceptor is either an object with any of
     before_batch(events)        after_batch(events, outcomes, error)
 
 or a callable that takes the event and returns a context manager, such as a function under `contextlib.contextmanager`.
-The first registered is the outermost: `before` runs in the order of registration, `after` in reverse.
+The interceptor that was registered first is the outermost: `before` runs in order of registration, `after` in reverse.
 
-- An exception of `before` counts as the handler's: neither the handler nor what lies further inside runs.
-- `after` runs for each event whose `before` completed, or that has none, with what came from inside: the outcome
-  returned and None, or None and the exception. Cancellation is told too, and goes on. What `after` raises is logged
-  and changes nothing.
-- A batch handler falls back on `before` and `after` of each event, in order and in reverse, where an object lacks
-  `before_batch` or `after_batch`. `outcomes` has one entry per event: the handler's list, if it is of this length (an
-  exception in it is the `error` of that event's `after`); None for each, if it is not; an outcome that is no list is
-  that of each event. The batch methods mean nothing to handlers of single events.
-- A context manager is entered per event, a batch's in order. What it raises counts as the handler's; an exception that
-  it swallows did not happen: the event (of a batch: the whole list) is done.
-- `async def` methods and async context managers go around `async def` handlers only, plain ones around both kinds.
+- An exception of `before` counts as an exception of the handler. Neither the handler nor inner interceptors run then.
+- `after` runs for each event whose `before` completed, or that has no `before`. It gets the returned outcome and None,
+  or None and the exception. Cancellation is reported too, and goes on. An exception of `after` is logged and changes
+  nothing.
+- For a batch handler, an object without `before_batch` or `after_batch` has `before` and `after` called for each event,
+  in order and in reverse. `outcomes` has one entry per event: the list of the handler if its length fits (an exception
+  in the list is the `error` of that event's `after`), None for each event if the length is wrong, or the same outcome
+  for each event if the handler returned no list. Handlers of single events never call the batch methods.
+- A context manager is entered for each event, in order for a batch. An exception of it counts as an exception of the
+  handler. If it swallows an exception, the event is done, and for a batch the whole list.
+- `async def` methods and async context managers work only around `async def` handlers, plain ones around both kinds.
 """
 
 from partbox.interceptors.wrap import check, must_be_awaited, wrap

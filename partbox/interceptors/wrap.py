@@ -1,4 +1,4 @@
-"""A handler's call with the interceptors of its outbox around it, and the check that an object can be one."""
+"""Wrap the call of a handler in the interceptors of its outbox, and check that an object can be an interceptor."""
 
 import asyncio
 import inspect
@@ -20,7 +20,7 @@ EXPECTED_FORMS = (
 
 log = logging.getLogger("partbox.worker")
 
-MAX_EVENTS_TEXT = 1_000  # characters of the events in a line
+MAX_EVENTS_TEXT = 1_000  # characters of the events in a log line
 
 log_rate_limiter = LogRateLimiter()
 
@@ -30,13 +30,13 @@ Step = Callable[[], Any]
 
 
 def methods_of(interceptor: Any) -> dict[str, Any]:
-    """Its methods that partbox calls, by name."""
+    """Return the methods of an interceptor that partbox calls, by name."""
     found = {name: getattr(interceptor, name, None) for name in ARGUMENT_COUNTS}
     return {name: method for name, method in found.items() if method is not None}
 
 
 class InterceptorMethods:
-    """The methods of one interceptor, as handlers of events, or of batches, use them."""
+    """The methods of one interceptor, as handlers of single events or of batches use them."""
 
     def __init__(self, interceptor: Any, is_batch: bool) -> None:
         methods = methods_of(interceptor)
@@ -49,12 +49,12 @@ class InterceptorMethods:
         }
 
     def async_method(self) -> str | None:
-        """The name of the first of the methods in use that is `async def`."""
+        """Return the name of the first `async def` method in use, or None."""
         names = (name for name, method in self._methods.items() if method is not None and is_async(method))
         return next((f"{name}_batch" if self._takes_batch[name] else name for name in names), None)
 
     def before_calls(self, given: Any) -> Iterator[tuple[list[Any], Step]]:
-        """The calls to make before the handler, in order, each with the events that it begins."""
+        """Yield the calls to make before the handler, in order, each with the events that it begins."""
         events = given if self._is_batch else [given]
         before = self._methods["before"]
         if before is None:
@@ -68,7 +68,7 @@ class InterceptorMethods:
     def after_calls(
         self, begun_events: list[Any], outcome: Any, error: BaseException | None
     ) -> Iterator[tuple[list[Any], Step]]:
-        """The calls to make after the handler, in order, each with the events that it ends."""
+        """Yield the calls to make after the handler, in order, each with the events that it ends."""
         after = self._methods["after"]
         if after is None or not begun_events:
             return
@@ -77,14 +77,16 @@ class InterceptorMethods:
             yield begun_events, partial(after, begun_events, outcomes, error)
         else:
             for event, each in zip(reversed(begun_events), reversed(outcomes), strict=True):
-                has_own_error = isinstance(each, BaseException)  # a list may hold the error of one of its events
+                # A list of outcomes may hold errors of single events.
+                has_own_error = isinstance(each, BaseException)
                 yield [event], partial(after, event, *((None, each) if has_own_error else (each, error)))
 
     def log_failure(self, events: list[Any]) -> None:
-        """Log the exception of an `after`."""
+        """Log the current exception, raised by an `after`."""
         what = f"{len(events)} events from {text_of(events[0])}" if len(events) > 1 else text_of(events[0])
         level, more = log_rate_limiter.line(self.name, logging.ERROR)
-        with suppress(BaseException):  # an error that does not let itself be looked at
+        # The error may be an object whose own methods fail.
+        with suppress(BaseException):
             log.log(
                 level,
                 "after of the interceptor %s failed, which changes nothing for %s%s",
@@ -102,7 +104,7 @@ class InterceptorMethods:
 
 
 def wrap_methods(call: Call, hooks: InterceptorMethods) -> Call:
-    """The call with this interceptor around it."""
+    """Return a sync call with the methods of one interceptor around it."""
 
     def intercepted(given: Any, *more: Any) -> Any:
         begun_events: list[Any] = []
@@ -121,7 +123,7 @@ def wrap_methods(call: Call, hooks: InterceptorMethods) -> Call:
 
 
 def wrap_methods_async(call: Call, hooks: InterceptorMethods) -> Call:
-    """`wrap_methods` of an `async def`."""
+    """Return an async call with the methods of one interceptor around it."""
 
     async def intercepted(given: Any, *more: Any) -> Any:
         begun_events: list[Any] = []
@@ -143,7 +145,8 @@ def _call_afters(hooks: InterceptorMethods, begun_events: list[Any], outcome: An
     for events, after in hooks.after_calls(begun_events, outcome, error):
         try:
             after()
-        except BaseException:  # SystemExit too: what is handled is handled
+        except BaseException:
+            # SystemExit too: the event is handled already.
             hooks.log_failure(events)
 
 
@@ -158,21 +161,22 @@ async def _call_afters_async(
         except BaseException as after_error:
             task = asyncio.current_task()
             if isinstance(after_error, asyncio.CancelledError) and (task is None or task.cancelling() > 0):
-                raise  # the whole task is being cancelled: not of its making
+                # The whole task is being cancelled, and `after` is not the cause.
+                raise
             hooks.log_failure(events)
 
 
 async def _await_if_needed(result: Any) -> None:
-    """Await it if it can be awaited: methods around an `async def` may be plain."""
+    """Await a result if it is awaitable: methods around an `async def` handler may be plain."""
     if isinstance(result, Awaitable):
         await result
 
 
 def wrap(call: Call, interceptors: Sequence[Any], *, is_async: bool, is_batch: bool) -> Call:
-    """The call with all interceptors around it, the first outermost; the call itself if there are none.
+    """Return the call with all interceptors around it, the first outermost, or the call itself if there are none.
 
-    A coroutine function if `is_async`. The first argument is the event, or the list of them if `is_batch`; others are
-    passed on. Raises RegistrationError where an interceptor that must be awaited meets a plain handler.
+    The result is a coroutine function if `is_async`. The first argument of the call is the event, or the list if
+    `is_batch`; other arguments are passed on. Raise RegistrationError if an async interceptor meets a sync handler.
     """
     wrapped = call
     for interceptor in reversed(interceptors):
@@ -189,15 +193,17 @@ def wrap(call: Call, interceptors: Sequence[Any], *, is_async: bool, is_batch: b
             )
         else:
             wrapped = (wrap_manager_async if is_async else wrap_manager)(wrapped, interceptor, is_batch)
-    # Name and place stay the handler's; its attributes are not copied, they may be an object's whole state.
+    # Name and place stay the handler's. The attributes are not copied, because they may be the whole state of an
+    # object.
     return wrapped if wrapped is call else update_wrapper(wrapped, call, updated=())
 
 
 def must_be_awaited(interceptor: Any, *, is_batch: bool = False) -> bool:
-    """True if it can only go around `async def` handlers, of events or of batches."""
+    """Return True if the interceptor works only around `async def` handlers (of single events or of batches)."""
     if methods_of(interceptor):
         return InterceptorMethods(interceptor, is_batch).async_method() is not None
-    made = inspect.unwrap(interceptor)  # its context managers are known to be for `async with` only
+    # Context managers of such a function or class support only `async with`.
+    made = inspect.unwrap(interceptor)
     return inspect.isasyncgenfunction(made) or (hasattr(made, AENTER_METHOD) and not hasattr(made, ENTER_METHOD))
 
 
@@ -205,20 +211,24 @@ ENTER_METHOD, AENTER_METHOD = "__enter__", "__aenter__"
 
 
 def wrap_manager(call: Call, manager: Call, is_batch: bool) -> Call:
-    """The call with this interceptor around it, entered for each event."""
+    """Return a sync call with the interceptor's context manager around it, entered for each event."""
 
     def intercepted(given: Any, *more: Any) -> Any:
         with ExitStack() as stack:
             for event in given if is_batch else (given,):
                 stack.enter_context(_build_context(manager, event, ENTER_METHOD))
             return call(given, *more)
-        return None  # it swallowed the exception
+        # A context manager has swallowed the exception.
+        return None
 
     return intercepted
 
 
 def wrap_manager_async(call: Call, manager: Call, is_batch: bool) -> Call:
-    """`wrap_manager` of an `async def`; what can do both is entered by `async with`."""
+    """Return an async call with the context manager around it.
+
+    A manager that is both kinds is entered by `async with`.
+    """
 
     async def intercepted(given: Any, *more: Any) -> Any:
         async with AsyncExitStack() as stack:
@@ -229,13 +239,13 @@ def wrap_manager_async(call: Call, manager: Call, is_batch: bool) -> Call:
                 else:
                     stack.enter_context(context)
             return await call(given, *more)
-        return None  # it swallowed the exception
+        # A context manager has swallowed the exception.
+        return None
 
     return intercepted
 
 
 def _build_context(manager: Call, event: Any, *entered: str) -> Any:
-    """The context manager of this event."""
     context = manager(event)
     if any(hasattr(context, name) for name in entered):
         return context
@@ -246,7 +256,7 @@ def _build_context(manager: Call, event: Any, *entered: str) -> Any:
 
 
 def check(interceptor: Any) -> None:
-    """Raise RegistrationError for what is not an interceptor."""
+    """Raise RegistrationError if the object cannot be an interceptor."""
     methods = methods_of(interceptor)
     if not methods:
         _check_manager(interceptor)

@@ -1,4 +1,4 @@
-"""Typed tasks: functions that are published as events, and called by workers."""
+"""Typed tasks: functions that are published as events and called by workers."""
 
 from partbox.tasks.task import Task, task
 

@@ -1,7 +1,7 @@
-"""The arguments of a task: checked when it is published, kept as a JSON object, rebuilt when it is delivered.
+"""Check the arguments of a task when it is published, keep them as a JSON object, rebuild them when it is delivered.
 
-An argument that is left out is left out of the payload too, and gets its default at delivery. What would not survive
-the way through JSON is refused when it is published, where somebody can mend it, and not at delivery.
+An argument that is left out is also left out of the payload, and gets its default at delivery. An argument that would
+not survive the way through JSON is refused at publishing, where the caller can fix it, and not at delivery.
 """
 
 import inspect
@@ -11,7 +11,9 @@ from typing import Any, NotRequired, cast, get_args, get_origin, get_type_hints
 import orjson
 from pydantic import ConfigDict, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
-from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
+
+# pydantic requires this TypedDict before Python 3.12.
+from typing_extensions import TypedDict
 
 from partbox.classes import UnreadableError
 from partbox.classes.bridge import add_bridges
@@ -25,9 +27,9 @@ _NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWO
 
 
 class TaskArguments:
-    """The parameters of the function of a task. RegistrationError if they cannot be sent as JSON.
+    """The parameters of a task's function. Raises RegistrationError if they cannot be sent as JSON.
 
-    `dependencies` are those that providers fill where it runs: they are not sent.
+    `dependencies` are the parameters that providers fill in the worker, so they are not sent.
     """
 
     def __init__(self, function: Callable[..., Any], task: str) -> None:
@@ -50,7 +52,7 @@ class TaskArguments:
         self._type_adapter = _type_adapter(fields, task)
 
     def payload(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as JSON. Raises PublishError, never quoting a value."""
+        """Return the arguments as a JSON object. Raise PublishError, which never quotes a value, if they do not fit."""
         try:
             valid = self._type_adapter.validate_python(dict(given))
             plain = self._type_adapter.dump_python(valid, mode="json", by_alias=True, warnings="error")
@@ -71,7 +73,10 @@ class TaskArguments:
         return cast(dict[str, Any], plain)
 
     def of(self, event: DeliveredEvent) -> dict[str, Any]:
-        """The arguments that were published with the event, and the event if it is asked for. Raises PayloadError."""
+        """Return the arguments that the event carries, and the event itself if the function asks for it.
+
+        Raise PayloadError if the arguments do not fit.
+        """
         try:
             given = self._type_adapter.validate_json(orjson.dumps(event.payload))
         except ValidationError as error:
@@ -81,7 +86,7 @@ class TaskArguments:
         raise PayloadError(f"the event does not fit task {self._task!r}, which {problem}")
 
     def _describe_problem(self, error: ValidationError) -> str:
-        """The first thing that does not fit, with its remedy and without its value."""
+        """Return the first argument that does not fit, with the remedy and without its value."""
         first, *others = error.errors(include_url=False, include_input=False, include_context=False)
         location = ".".join(map(str, first["loc"]))
         more = f" (and {len(others)} more)" if others else ""
@@ -110,7 +115,7 @@ def _check_parameter(parameter: inspect.Parameter, hints: Mapping[str, Any], tas
 
 
 def _checkable_type(name: str, hint: Any, task: str) -> Any:
-    """The type as pydantic can check it, Structs and attrs classes included."""
+    """Return a type that pydantic can check, with bridges for msgspec Structs and attrs classes."""
     try:
         return add_bridges(hint)
     except UnreadableError as error:
@@ -118,7 +123,10 @@ def _checkable_type(name: str, hint: Any, task: str) -> Any:
 
 
 def _type_adapter(fields: dict[str, Any], task: str) -> TypeAdapter[dict[str, Any]]:
-    """Not a model, for an argument may have any name, also one that models use themselves."""
+    """Return the checker of all arguments.
+
+    A TypedDict describes them and not a model, because an argument may have any name, even a name that models use.
+    """
     schema = cast(Any, TypedDict)("TaskArguments", fields)
     schema.__pydantic_config__ = ConfigDict(extra="forbid")
     try:

@@ -1,4 +1,4 @@
-"""A function that is published as an event, and the handler by which workers call it."""
+"""Define tasks: functions that are published as events, and the handlers by which workers call them."""
 
 import importlib
 import inspect
@@ -36,9 +36,9 @@ class EventPublisher(Protocol):
 
 
 class TaskRunner:
-    """Calls the function of a task with the arguments that an event brings.
+    """A handler that calls the function of a task with the arguments of an event.
 
-    The return value matters only if it is an outcome. The function is sent by name if it can be imported, else by
+    The returned value matters only if it is an outcome. The function is pickled by name if it can be imported, else by
     value.
     """
 
@@ -52,12 +52,12 @@ class TaskRunner:
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        """The function: inspection finds its code and place."""
+        """The function of the task, so that inspection finds its code and place."""
         return self.function
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """A handler's, not the function's: the event, and what providers give."""
+        """The signature as a handler: the event, and the parameters that providers fill."""
         dependencies = (
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[Any, each])
             for name, each in self.arguments.dependencies.items()
@@ -75,14 +75,14 @@ class TaskRunner:
 
 
 class AsyncTaskRunner(TaskRunner):
-    """Runs a task that is an `async def`."""
+    """A handler that awaits the `async def` function of a task."""
 
     async def __call__(self, event: DeliveredEvent, /, **dependencies: Any) -> Any:
         return _outcome(await self.function(**self.arguments.of(event), **dependencies))
 
 
 def runner(function: Any, task: str) -> TaskRunner:
-    """The handler of a function. RegistrationError if it cannot be a task."""
+    """Return the handler of a task's function. Raise RegistrationError if the function cannot be a task."""
     if not inspect.isfunction(function):
         raise RegistrationError(f"{function!r} cannot be a task: decorate a function")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -91,7 +91,7 @@ def runner(function: Any, task: str) -> TaskRunner:
 
 
 def imported(module: str, name: str) -> TaskRunner:
-    """The runner of the task of that name, in a process that imports its module."""
+    """Return the handler of the named task in a process that imports its module. Used to unpickle handlers."""
     found = getattr(_find_attribute(module, name), "runner", None)
     if isinstance(found, TaskRunner):
         return found
@@ -113,7 +113,7 @@ def _outcome(result: Any) -> Any:
 
 
 class Task(Generic[P, R]):
-    """Calls its function when called; `publish` has a worker call it, with the same arguments by name."""
+    """A function that can also be published: `publish` has a worker call it with the same arguments, by name."""
 
     def __init__(
         self,
@@ -133,25 +133,26 @@ class Task(Generic[P, R]):
         return cast(R, self.runner.function(*args, **kwargs))
 
     def publish(self, conn: AnySync, /, **arguments: Any) -> UUID | None:
-        """Publish a call with these arguments in the transaction of `conn`; the event's id.
+        """Publish a call with these arguments in the transaction of `conn`; return the id of the event.
 
-        Raises PublishError, before anything is written, if they are not those that the function takes.
+        Raise PublishError before anything is written if the arguments do not fit the function.
         """
         return self._outbox.publish(conn, self.event(**arguments))
 
     async def publish_async(self, conn: AnyAsync, /, **arguments: Any) -> UUID | None:
-        """`publish` on an asynchronous connection."""
+        """Publish a call with these arguments on an asynchronous connection. See `publish`."""
         return await self._outbox.publish_async(conn, self.event(**arguments))
 
     def event(self, /, **arguments: Any) -> Event:
-        """The event of such a call, for `publish_many`. Raises PublishError."""
+        """Return the event of such a call, for `publish_many`. Raise PublishError if the arguments do not fit."""
         payload = self.runner.arguments.payload(arguments)
         return Event(self.name, payload, aggregate_type=self._aggregate_type, **self._fields)
 
     def options(self, **fields: Unpack[TaskFields]) -> "Task[P, R]":
-        """The same task, whose events have these fields.
+        """Return the same task whose events have these fields.
 
-        Events of one aggregate type and `aggregate_id`, of whatever tasks, run one at a time and in order.
+        Events with the same aggregate type and `aggregate_id` run one at a time and in order, even if their tasks
+        differ.
         """
         for field in fields.keys() - TaskFields.__annotations__.keys():
             meant = hint(field, TaskFields.__annotations__)
@@ -170,9 +171,12 @@ def task(
     aggregate_type: str | Enum | None,
     options: HandlerOptions,
 ) -> Task[P, R]:
-    """Register the function as the handler of its own events. RegistrationError if that cannot be.
+    """Register the function as the handler of its own events, and return its task.
 
-    One that joins an aggregate type also takes what was published before it joined, so no other can have its name.
+    Raise RegistrationError if impossible.
+
+    A task with an aggregate type also takes events that were published before it got the type, so no other task can
+    have its name.
     """
     name = options.get("name", task_name_of(function))
     if not isinstance(name, str) or not name:
@@ -189,7 +193,7 @@ def task(
 
 
 def task_name_of(function: Any) -> str:
-    """Module and qualified name, the same in the program that is run and where it is imported."""
+    """Return module and qualified name of a function, the same whether its module is run or imported."""
     name = getattr(function, "__qualname__", repr(function)).replace("<locals>.", "")
     module = getattr(function, "__module__", None)
     return f"{_main_name(module) if module in _MAIN_MODULES else module}.{name}"
@@ -197,7 +201,8 @@ def task_name_of(function: Any) -> str:
 
 def _main_name(module: str) -> str:
     main = sys.modules[module]
-    if main.__spec__ is not None:  # python -m
+    # Started by `python -m`.
+    if main.__spec__ is not None:
         return main.__spec__.name.removesuffix(".__main__")
     file = getattr(main, "__file__", None)
     return Path(file).stem if file else module
