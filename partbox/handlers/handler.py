@@ -103,7 +103,6 @@ class Registration(HandlerBase):
 
     @property
     def label(self) -> str:
-        """The name of the handler with the place of its code, for errors."""
         return f"{self.name} ({place_of(self.call)})"
 
     def resolve(self, settings: "Settings", label: str | None = None) -> Handler:
@@ -146,7 +145,6 @@ class Registration(HandlerBase):
             )
 
     def row(self) -> Row:
-        """Return the row of the handler in the routing table."""
         options = {name: str(getattr(value, "__qualname__", value)) for name, value in self.options.items()}
         if self.options.get("circuit", ()) is None:
             options["circuit"] = "off"

@@ -26,7 +26,6 @@ class Lifespan:
 
     @property
     def label(self) -> str:
-        """The name of the function with the place of its code, for errors and logs."""
         return f"{name_of(self.call)} ({place_of(self.call)})"
 
 

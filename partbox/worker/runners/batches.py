@@ -71,10 +71,10 @@ class BatchRunner:
         destination = self._engine.limits.destination(lane, Destination(self._runner.routes, endpoint))
         slices: list[ListPart] = []
         joins_lane = lane.claim is not None or destination.fits is not None
-        # A shared lane is not joined: it is split by a thread that knows of one running event, and of a list only once
-        # the list has begun. A shared lane gives events one by one from its head instead.
         if joins_lane and self._runner.may_start():
             slices = self._outcomes.join([lane], destination, per_lane, size)
+        # `join` skips a shared lane that stops, was read anew or has remembered events. Such a lane gives one event
+        # only: a thread that splits the lane knows of one running event, and of a list only once the list has begun.
         slices = slices or self._take_from_head(lane, endpoint, 1 if joins_lane else min(per_lane, size))
         if destination.fits is not None and slices and not destination.fits(slices[0].events[0]):
             self._outcomes.put_back(lane, slices[0].events[0])
@@ -118,7 +118,6 @@ class BatchRunner:
         return [ListPart(lane, taken, incarnation)] if taken else []
 
     def _refuse_batch(self, slices: list[ListPart], endpoint: Endpoint) -> bool:
-        """Defer the whole list and return True if the circuit of the endpoint does not admit a call now."""
         refusal = endpoint.refusal(slices[0].lane.started)
         if refusal is not None:
             self._fail_batch(slices, endpoint, refusal)
@@ -152,7 +151,6 @@ class BatchRunner:
     def _judge_batch(
         self, slices: list[ListPart], endpoint: Endpoint, result: object, seconds_each: float
     ) -> list[Verdict | None]:
-        """Settle each event by the outcome at its place in the result, or fail the whole list; return the verdicts."""
         if issubclass(type(result), list | tuple):
             result = _to_plain_list(result)
         members = list(_events_with_lanes(slices))
@@ -238,7 +236,6 @@ def _to_plain_list(result: Any) -> list[Any] | TypeError:
 
 
 def _all_done(result: object, count: int) -> bool:
-    """Return True if the result says that every event of the list is plainly done."""
     if type(result) is list:
         return len(result) == count and all(each is None for each in result)
     return result is None

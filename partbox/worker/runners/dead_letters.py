@@ -61,7 +61,7 @@ class _HookCall:
     timeout: float
     thread: threading.Thread
     started_at: float
-    future: "Future[BaseException | None] | None" = None
+    future: "Future[BaseException | None] | None" = None  # of an async hook
     logged: bool = False
     is_ended: bool = False
 
@@ -176,7 +176,6 @@ class DeadLetters:
             self._thread.start()
 
     def _run(self) -> None:
-        """Call targets until the thread is stopped or abandoned. Runs in the thread."""
         me = threading.current_thread()
         try:
             while not self._stopped and me not in self._abandoned_threads:
@@ -250,7 +249,6 @@ class DeadLetters:
         return given_up
 
     def _note_failure(self, call: _HookCall, error: BaseException, *, pauses: bool = True) -> None:
-        """Schedule the dead event again after a failed call, and log the delay."""
         dead_letter, name = call.dead_letter, call.target.name
         away = is_outage(error, DEFAULT_ERRORS.found())
         delays = self._dead_letters.failed(dead_letter, time.monotonic(), away=away, pauses=pauses)

@@ -40,7 +40,7 @@ UNTRUSTED = 0.02  # seconds between two checks of a lease that has run out
 class AsyncRunners:
     """Runner tasks in the event loop, for workers whose handlers are all async.
 
-    All methods with an underscore run in the event loop. `add_runner` and `wake_one` may be called by any thread.
+    Methods with an underscore run in the event loop. `add_runner` and `wake_one` may be called by any thread.
     """
 
     def __init__(
@@ -78,7 +78,6 @@ class AsyncRunners:
                 waiting.set_result(None)
 
     async def _run_until_stopped(self) -> None:
-        """Run ready lanes, one time slice after another, until the scheduler stops."""
         lanes: list[Lane] = []
         tally, task = self._settlement.reports.tally(), asyncio.current_task()
         try:
@@ -101,8 +100,6 @@ class AsyncRunners:
                     self._settlement.reports.report_delivered(tally)
                 # No handler has waited, so other tasks of the loop have not run. End the lanes before the pause, so
                 # that they do not look like lanes that wait in a handler.
-                # The slice was used up without one await that suspended, so other tasks of the loop have not run. End
-                # the lanes before the pause, so that their next events are not kept by a task that sleeps.
                 if not run.has_waited and time.monotonic() > run.ends:
                     self._scheduler.end(lanes)
                     lanes = []
@@ -111,7 +108,6 @@ class AsyncRunners:
             self._signals.report_failure(error)
 
     async def _next_lanes(self, ended: list[Lane], tally: Tally | None) -> list[Lane]:
-        """End the lanes, and wait for the next lanes that are ready. Return [] when the scheduler has stopped."""
         while isinstance(lanes := self._runner.next(ended, tally), NoLane):
             ended = []
             if lanes is NoLane.STOPPED:
@@ -132,7 +128,7 @@ class AsyncRunners:
 
 
 class RunnerSetup(NamedTuple):
-    """The event loop, and the settings of runners that tests change: which lane is next, and seconds of a time slice.
+    """The means of the runners: the queue that chooses the next lane, the event loop, and the seconds of a time slice.
 
     `shared_lanes` allows new events of all keys of a partition to wait in one shared lane.
     """
@@ -157,8 +153,11 @@ class Dispatcher:
         self._signals = context.signals
         self._wakeups = SimpleQueue[None]()
         self._threads: list[threading.Thread] = []
+        # The last check by any of the runners that watch.
         self._last_check = WatchedLanes(0.0, in_time=False, shared_lanes={})
         self._loop, self._slice_seconds = runner_setup.loop, runner_setup.slice_seconds
+        # When a runner last moved, if all runners hang (monotonic seconds), and when that was noticed (boottime
+        # seconds).
         self._all_hang_since: tuple[float | None, float] = (
             None,
             0.0,
@@ -226,7 +225,6 @@ class Dispatcher:
         return self._run_slice(lanes, self._settlement.reports.tally())
 
     def _run_slice(self, lanes: list[Lane], tally: Tally | None) -> list[Lane]:
-        """Run lanes for at most one time slice and count the deliveries. Return the lanes that the caller must end."""
         began = lanes[0].started
         if tally is not None:
             tally.begin_slice(began)
@@ -256,13 +254,11 @@ class Dispatcher:
         self._slot[RUNNING_SINCE] = boottime() if busy else 0.0
 
     def _hire(self) -> None:
-        """Start one more runner thread."""
         thread = threading.Thread(target=self._run, name=f"partbox-handler-{len(self._threads)}", daemon=True)
         self._threads.append(thread)
         thread.start()
 
     def _run(self) -> None:
-        """Run ready lanes until the scheduler stops. Runs in a runner thread."""
         lanes: list[Lane] = []
         tally = self._settlement.reports.tally()
         try:
@@ -295,7 +291,8 @@ class Dispatcher:
             if began - before.at > RECENT:
                 before = WatchedLanes(began, in_time=False, shared_lanes={})
             try:
-                # The timeout is positive, or a runner that is woken again and again would never check.
+                # Wait for the rest of the interval since the last check by any runner. With a full interval, a runner
+                # that is woken again and again would never check.
                 self._wakeups.get(timeout=max(WATCH_INTERVAL / 10, before.at + WATCH_INTERVAL - began))
             except Empty:
                 now = time.monotonic()
@@ -313,7 +310,6 @@ class Dispatcher:
         The list is empty if the event loop has taken the lane and will end it.
         """
         if tally is not None:
-            # Report deliveries before the next handler, which may take long.
             self._settlement.reports.report_delivered(tally)
         is_limited, others = endpoint.run_kind is RunKind.LIMITED, list[Lane]()
         if endpoint.kind is RunKind.TRANSACTIONAL:

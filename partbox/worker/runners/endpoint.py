@@ -212,7 +212,6 @@ class Endpoint:
     def _judge_result(
         self, event: DeliveredEvent, result: object, started: float | None, *, counts_failure: bool
     ) -> Verdict | None:
-        """Return the verdict of a result, and record success or failure in the circuit."""
         attempts = event.attempt - 1
         # Ask type(result), because `__class__` of the application's object may return anything or fail.
         if not issubclass(type(result), OUTCOME_TYPES):
@@ -291,7 +290,6 @@ class Endpoint:
         return isinstance(error, UnrecoverableError) or (verdict.state is RowState.DEAD and not exhausted)
 
     def _note_failure(self, event: DeliveredEvent, error: BaseException, details: str, started: float | None) -> None:
-        """Count a failure of the downstream, and report it if that opens the circuit."""
         unavailable = issubclass(type(error), DownstreamUnavailable)
         with self._lock:
             self._last_outage = details
@@ -348,7 +346,7 @@ class Endpoint:
 
 
 def guard_other_writes(call: Call) -> Call:
-    """Wrap a transactional handler so that writes through another connection, one of Django, raise."""
+    """Wrap a transactional handler so that a write on a connection of Django, in another transaction, raises."""
 
     def guarded(event: Any, conn: Any) -> Any:
         # Check at each call, because the module of a handler may import Django late.

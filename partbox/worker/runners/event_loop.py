@@ -1,8 +1,8 @@
 """Run `async def` handlers in an event loop, in a thread of its own or the application's (`loop_hosts`).
 
 A handler runs in the task that runs its lane, and may cancel that task or raise SystemExit. In a loop of its own it may
-also cancel all tasks or stop the loop. Only `EventLoop.cancel`, or an application that ends its loop, ends the task of
-a lane. Any other cancellation is an error of the handler in which it arrives.
+also cancel all tasks, stop the loop, or end a task by SystemExit. Only `EventLoop.cancel`, or an application that ends
+its loop, ends the task of a lane. Any other cancellation is an error of the handler in which it arrives.
 """
 
 import asyncio
@@ -76,12 +76,10 @@ def begin_handler(handler: Callable[..., Any], *given: Any) -> object:
 
 
 async def _as_coroutine(awaitable: Awaitable[Any]) -> Any:
-    """Await an awaitable that is not a coroutine, so that it can be driven as one."""
     return await awaitable
 
 
 async def _return_uncancelled(task: asyncio.Task[Any], result: object) -> object:
-    """Return a result after the cancellation that the handler left in its task is undone."""
     await _uncancel(task)
     return result
 
@@ -160,7 +158,7 @@ class EventLoop:
         return self._host.ended
 
     def prepare(self) -> None:
-        """Check connection pools before the first async handler runs."""
+        """Guard connection pools against use from two loops, before the first async handler runs."""
         self._host.prepare()
 
     def start(self, run_lanes: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -291,7 +289,6 @@ class EventLoop:
         task.add_done_callback(lambda task: self._task_done(task, run_lanes))
 
     def _task_done(self, task: asyncio.Task[None], run_lanes: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Start a runner again if a handler has cancelled its task."""
         self._tasks.discard(task)
         if not task.cancelled():
             # A Ctrl-C, which the loop has raised already. Retrieving it keeps asyncio from logging it.
@@ -301,7 +298,6 @@ class EventLoop:
             self._start_task(run_lanes)
 
     async def _cancel_tasks(self, patience: float) -> bool:
-        """Wait `patience` seconds for the tasks, then cancel the rest; return True if there were any."""
         if patience and self._tasks:
             await asyncio.wait(list(self._tasks), timeout=patience)
         tasks = list(self._tasks)

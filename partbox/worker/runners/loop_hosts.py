@@ -177,12 +177,10 @@ class ApplicationLoop:
 
     @property
     def is_alive(self) -> bool:
-        """True if the loop runs and the application has not ended it."""
         return self.loop.is_running() and not self.ended
 
     @property
     def ended(self) -> bool:
-        """True if the application has closed the loop or cancelled all of its tasks."""
         loop_guard = self._loop_guard
         return self._closed or (loop_guard is not None and (loop_guard.cancelling() > 0 or self.loop.is_closed()))
 
@@ -190,7 +188,6 @@ class ApplicationLoop:
         """Do nothing: in this loop, handlers may use the same pools as the application."""
 
     def call(self, callback: Callable[[], object]) -> None:
-        """Schedule a callback in the loop, or note that the loop is closed."""
         try:
             self.loop.call_soon_threadsafe(callback, context=self._context)
         except RuntimeError:
@@ -198,11 +195,7 @@ class ApplicationLoop:
             self._closed = True
 
     def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
-        # The guard ends the lifespan and other tasks of the worker too, when all tasks are cancelled.
-        """Run a coroutine in a new task of the loop; return a future for other threads.
-
-        The future fails with PartboxError if the loop is closed.
-        """
+        # The guard shows when all tasks of the loop are cancelled, which ends this task (the lifespan) too.
         self.call(self._start_guard)
         coroutine = function()
         try:
@@ -216,7 +209,6 @@ class ApplicationLoop:
             return failed
 
     def run_lanes(self, run_lanes: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Create the task of a runner, with its guard. Called in the loop."""
         loop_guard = self._start_guard()
         task = self.loop.create_task(run_lanes, name="partbox-handlers")
         _loop_guards[task] = loop_guard
@@ -245,11 +237,9 @@ class ApplicationLoop:
         return waiting
 
     def call_next(self) -> None:
-        """Wake the next runner that waits for a slice, in the next round."""
         self.loop.call_soon(self._call_next)
 
     def end(self, *, blocked: bool) -> None:
-        """Cancel the guard. The loop belongs to the application and goes on."""
         if self._loop_guard is not None:
             self.call(self._loop_guard.cancel)
 
@@ -296,8 +286,8 @@ def _exit_with_loop(loop: asyncio.AbstractEventLoop, outermost_frame: Callable[[
 
     `outermost_frame` returns the frame that the loop called.
 
-    The ready queue of a loop in Python can be replaced. uvloop's cannot, so with uvloop the process ends when that
-    frame returns or waits.
+    The ready queue of a loop in Python can be cleared. uvloop's cannot, so with uvloop the process ends when that frame
+    returns or waits.
     """
     ready = getattr(loop, "_ready", None)
     if ready is not None:

@@ -40,7 +40,6 @@ class ProcessLifespan:
 
     @property
     def exists(self) -> bool:
-        """True if the application has defined a lifespan."""
         return self._lifespan is not None
 
     def enter(self) -> None:

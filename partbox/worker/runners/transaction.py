@@ -26,7 +26,7 @@ from partbox.worker.runners.lane_runner import LaneRunner
 MAX_SECONDS = 0.05  # seconds after which a transaction takes no further event
 
 CONFLICTS = {"40001", "40P01"}
-"""Serialization failures and deadlocks. Every transaction that takes part in the conflict contributes to it."""
+"""Serialization failures and deadlocks. More than one transaction takes part in each of them."""
 SHARED_ERRORS = CONFLICTS | {"55P03", "23503", "42P03", "42P05", "42P07"}
 """Errors that other events of the same transaction may have caused.
 
@@ -170,7 +170,6 @@ class Transaction:
 
     @property
     def pairs(self) -> list[RecordIdentity]:
-        """The identities of the events that were handled."""
         return [run.event.identity for run in self.handled_events]
 
     @property

@@ -120,7 +120,6 @@ class Transactor:
         self._thread = threading.Thread(target=self._run, name="partbox-transactions", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self, timeout: float) -> bool:
@@ -169,7 +168,7 @@ class Transactor:
     def run_once(self) -> bool:
         """Run one transaction if an event may run; return False if none may.
 
-        Called by the thread, or by tests without a thread.
+        Once the thread is started, only the thread may call this.
         """
         with self._use_lock:
             open_transaction = self._transactions.begin()

@@ -101,7 +101,6 @@ class AsyncPsycopgEffects(PsycopgEffects):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Hold a transaction open: the end of the block commits, an error rolls back."""
         block = self.conn.transaction()
         self._loop_calls.run_and_wait(block.__aenter__)
         try:
@@ -112,24 +111,19 @@ class AsyncPsycopgEffects(PsycopgEffects):
         self._loop_calls.run_and_wait(partial(block.__aexit__, None, None, None))
 
     def run(self, script: bytes) -> tuple[str | None, ...]:
-        """Execute a script on the connection, and wait for the first row of its last statement."""
         return self._loop_calls.run_and_wait(lambda: async_effects.run_script(self.conn, script))
 
     def call(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
-        """Call the handler in a savepoint, rolled back unless the event is done. Return its value or its error."""
         context = contextvars.copy_context()
         return self._loop_calls.run_and_wait(lambda: self._call(context, endpoint, event))
 
     def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
-        """Save the cursors as the last statement before the commit."""
         return self._loop_calls.run_and_wait(lambda: save_async(self, self.conn, me, saves))
 
     def interrupt(self) -> None:
-        """Cancel a handler that awaits something, for good. Any thread may call this."""
         self._loop_calls.interrupt()
 
     def close(self) -> None:
-        """Close the connection, also if the loop has ended."""
         with suppress(Exception):
             self._loop_calls.run_and_wait(self.conn.close)
         # The loop may have ended, and `close` above needs the loop.

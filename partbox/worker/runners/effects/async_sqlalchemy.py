@@ -52,19 +52,15 @@ class AsyncSqlalchemyEffects(SqlalchemyEffects):
 
     @property
     def is_intact(self) -> bool:
-        """True if the transaction still exists and no handler was interrupted."""
         return not self._interrupted and super().is_intact
 
     def drive(self, run: Callable[[], object]) -> None:
-        """Call `run` in a greenlet of the event loop, and wait for its end."""
         self._loop_calls.run_and_wait(lambda: greenlet_spawn(run))
 
     def run(self, script: bytes) -> tuple[str | None, ...]:
-        """Execute a script on the connection, bypassing SQLAlchemy. Called in the greenlet."""
         return await_only(async_effects.run_script(self.conn, script))
 
     def handle(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
-        """Call the handler within its savepoint. Raise OperationalError if the handler was interrupted."""
         try:
             self._handler_context = contextvars.copy_context()
             return await_only(self._loop_calls.handle(self._handler_context, endpoint, event, *self.handler_args))
@@ -74,16 +70,13 @@ class AsyncSqlalchemyEffects(SqlalchemyEffects):
             raise OperationalError(LOOP_ENDED) from error
 
     def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
-        """Save the cursors as the last statement before the commit."""
         read_marks(self._sql_conn)
         return await_only(save_async(self, self.conn, me, saves))
 
     def interrupt(self) -> None:
-        """Cancel a handler that awaits something, for good. Any thread may call this."""
         self._loop_calls.interrupt()
 
     def close(self) -> None:
-        """Close the connection, also if the loop has ended."""
         with suppress(Exception):
             self._run(super().close)
             self._loop_calls.run_and_wait(self.conn.close)

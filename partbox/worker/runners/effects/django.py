@@ -1,7 +1,7 @@
 """Transactions of Django: `transaction.atomic()` on Django's own connection to the outbox's database.
 
-Handlers receive no connection, because models use that connection by themselves. Writes of the outbox through another
-connection are refused.
+Handlers receive no connection, because models use that connection by themselves. Writes on other connections of Django
+are refused.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -58,7 +58,6 @@ class DjangoEffects(Effects):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Hold a transaction open: the end of the block commits, an error rolls back."""
         django = self._django
         self._refresh_connection()
         with psycopg_errors(self):
@@ -73,18 +72,15 @@ class DjangoEffects(Effects):
                 self._commit_hooks, django.run_on_commit = django.run_on_commit, []
 
     def run(self, script: bytes) -> tuple[str | None, ...]:
-        """Execute a script on the connection, within the deadline."""
         with self._deadline:
             return super().run(script)
 
     def begin_anew(self) -> bool:
-        """Begin another transaction after a handler has committed this one. Return False if nothing was committed."""
         self._django.needs_rollback = False
         return super().begin_anew()
 
     @contextmanager
     def savepoint(self, handler: Handler) -> Iterator[None]:
-        """Hold a savepoint around a call of the handler, and bind its `on_commit` hooks to its context."""
         django, hooks = self._django, len(self._django.run_on_commit)
         try:
             with within(django, self._deadline, lambda: f"; {self.habits.kept.decode()}"):
@@ -102,26 +98,21 @@ class DjangoEffects(Effects):
 
     @property
     def is_intact(self) -> bool:
-        """True if the transaction still exists, for Django as well as for the server."""
         return self._django.connection is self.conn and self._django.in_atomic_block and super().is_intact
 
     def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
-        """Save the cursors as the last statement before the commit, within the deadline."""
         with self._deadline:
             return super().save(me, saves)
 
     def hooks(self) -> Iterable[Callable[[], object]]:
-        """Return the `on_commit` hooks of the handlers."""
         hooks, self._commit_hooks = self._commit_hooks, []
         return [call for _, call, *_ in hooks]
 
     def go_idle(self) -> None:
-        """Close Django's connection if it is too old, since nothing runs now."""
         if self._django.connection is not None:
             close_old_connections()
 
     def close(self) -> None:
-        """Close Django's connection if partbox has opened it."""
         if not self._was_open:
             self._django.close()
 

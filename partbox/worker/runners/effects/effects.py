@@ -175,12 +175,10 @@ class PsycopgEffects(Effects):
         self.handler_args = (self.conn,)
 
     def transaction(self) -> AbstractContextManager[object]:
-        """Hold a transaction open: the end of the block commits, an error rolls back."""
         return self.conn.transaction()
 
     @contextmanager
     def savepoint(self, handler: Handler) -> Iterator[None]:
-        """Hold a savepoint around a call of the handler. An error rolls back to the savepoint."""
         try:
             yield
             self.run(self.kept_script())

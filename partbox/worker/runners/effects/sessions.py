@@ -26,37 +26,29 @@ class HandlerSession:
     bind: Any
 
     def get_bind(self, *_: Any, **__: Any) -> Any:
-        """Return the connection of the transaction for every statement."""
         return self.bind
 
     def begin(self, nested: bool = False) -> SessionTransaction:
-        """Begin a savepoint; refuse to begin a transaction."""
         if not nested:
             _refuse("begin()")
         return super().begin(nested)  # type: ignore[misc,no-any-return]
 
     def commit(self) -> NoReturn:
-        """Refuse to commit."""
         _refuse("commit()")
 
     def rollback(self) -> NoReturn:
-        """Refuse to roll back."""
         _refuse("rollback()")
 
     def prepare(self) -> NoReturn:
-        """Refuse to prepare a two-phase commit."""
         _refuse("prepare()")
 
     def close(self) -> NoReturn:
-        """Refuse to close the session."""
         _refuse("close()")
 
     def reset(self) -> NoReturn:
-        """Refuse to reset the session."""
         _refuse("reset()")
 
     def invalidate(self) -> NoReturn:
-        """Refuse to invalidate the connection."""
         _refuse("invalidate()")
 
 

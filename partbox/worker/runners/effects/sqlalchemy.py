@@ -44,7 +44,6 @@ class SqlalchemyEffects(Effects):
     @contextmanager
     def transaction(self) -> Iterator[None]:
         # SQLAlchemy, and all code that asks the driver, must see a transaction that it ends.
-        """Hold a transaction open: the end of the block commits, an error rolls back."""
         self._set_autocommit(False)
         self._joined_sessions, self._committed_sessions = [], []
         try:
@@ -66,7 +65,6 @@ class SqlalchemyEffects(Effects):
 
     @contextmanager
     def savepoint(self, handler: Handler) -> Iterator[None]:
-        """Hold a savepoint around a call of the handler, with the session that the handler receives."""
         with self._open_session(handler) as (joined, handler_args):
             self.handler_args = (handler_args,)
             yield
@@ -77,23 +75,19 @@ class SqlalchemyEffects(Effects):
 
     @property
     def is_intact(self) -> bool:
-        """True if the transaction still exists, for SQLAlchemy as well as for the server."""
         root = self._sql_conn.get_transaction()
         return root is not None and root.is_active and super().is_intact
 
     def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
         # Marks of published events: read them first, so that nothing comes between the save and the COMMIT.
-        """Save the cursors as the last statement before the commit."""
         read_marks(self._sql_conn)
         return super().save(me, saves)
 
     def hooks(self) -> Iterable[Callable[[], object]]:
-        """Return the commit hooks of the sessions, each in the context of its handler."""
         committed, self._committed_sessions = self._committed_sessions, []
         return [partial(context.run, each.call_commit_hooks) for each, context in committed]
 
     def close(self) -> None:
-        """Close SQLAlchemy's view of the connection."""
         self._may_end = True
         with suppress(Exception):
             self._sql_conn.close()
