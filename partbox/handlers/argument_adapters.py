@@ -83,9 +83,9 @@ class _DecodedBatch:
         return len(self.columns[0])
 
     def outcomes(self, result: Any) -> Any:
-        """Return the outcomes of the handler with the read errors in their places.
+        """Return the outcomes with the read errors in their places.
 
-        Raise ValueError if the handler returned a list of another length.
+        Raise ValueError if the handler's list has another length.
         """
         if self.readable_count == len(self.errors):
             return result

@@ -49,10 +49,7 @@ class EventPart(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ArgumentPlan:
-    """The class of the payload (`model`, or None), and the form in which each parameter receives the event.
-
-    `needs` describes arguments beside the event, or is None.
-    """
+    """The class of the payload (`model`, or None), the form of the event for each parameter, and further needs."""
 
     model: Any
     parts: tuple[EventPart, ...]
@@ -143,14 +140,13 @@ class _ParameterReader:
         return None
 
     def _state_candidates(self) -> Iterator[type]:
-        """Yield the classes of parameters that may be the state."""
         for parameter in reversed(self._parameters_except(self.dependencies)):
             found = self.annotations.of_or_empty(parameter)
             if isinstance(found, type) and _can_be_state(found):
                 yield found
 
     def argument_plan(self, state: Any) -> ArgumentPlan | None:
-        """Return the plan for a state of this class, or None if only the event is needed.
+        """Return the plan for a state of this class, or None for the event alone.
 
         Raise RegistrationError if impossible.
         """
@@ -170,7 +166,6 @@ class _ParameterReader:
     def _event_parts(
         self, parameters: list[inspect.Parameter]
     ) -> tuple[tuple[EventPart, ...], list[Any], tuple[str, ...]]:
-        """Return the form of the event for each parameter, the classes to read, and the parameter names."""
         handler_input = self.handler_input
         extra = 0 if handler_input.trailing_arg is None else 1
         signature = inspect.Signature(parameters)
@@ -281,7 +276,6 @@ def _model_of(annotation: Any, handler_input: HandlerInput) -> Any:
 
 
 def _describe_mismatch(annotation: Any, handler_input: HandlerInput) -> str:
-    """Return the problem and its remedy, as the rest of a sentence about the handler."""
     offered = handler_input.cls.__qualname__ if handler_input.cls is not None else None
     wanted = offered or "its class"
     if handler_input.is_batch and _list_item(annotation) is None:

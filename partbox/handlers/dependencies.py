@@ -13,11 +13,8 @@ LIBRARY = "fast_depends"
 
 
 def found(annotations: Annotations) -> dict[str, Any]:
+    """Return the `Depends(…)` of each parameter that has one. Raise RegistrationError for the Depends of FastAPI."""
     # A module that uses a Depends has imported its library.
-    """Return the `Depends(…)` of each parameter that has one, in its annotation or as its default.
-
-    Raise RegistrationError for the Depends of FastAPI.
-    """
     if not sys.modules.keys() & {LIBRARY, "fastapi"}:
         return {}
     parameters = annotations.signature.parameters.values()

@@ -106,10 +106,7 @@ class Registration(HandlerBase):
         return f"{self.name} ({place_of(self.call)})"
 
     def resolve(self, settings: "Settings", label: str | None = None) -> Handler:
-        """Return the handler, with the settings in place of options that were not given.
-
-        Raise RegistrationError if impossible.
-        """
+        """Return the handler, with settings for options that were not given. Raise RegistrationError if impossible."""
         defaults = {
             "retry": settings.retry,
             "max_attempts": settings.max_attempts,

@@ -30,10 +30,7 @@ class Lifespan:
 
 
 def lifespan_of(function: Any) -> Lifespan:
-    """Return the lifespan of a sync or async generator function without arguments.
-
-    Raise RegistrationError otherwise.
-    """
+    """Return the lifespan of a generator function without arguments. Raise RegistrationError for anything else."""
     is_async = inspect.isasyncgenfunction(function)
     if not is_async and not inspect.isgeneratorfunction(function):
         named = f"{name_of(function)} ({place_of(function)})" if callable(function) else repr(function)

@@ -297,7 +297,6 @@ def _check_limits(registrations: Iterable[Registration]) -> None:
 
 
 def _plan_registration(registration: Registration, lifespan: Lifespan | None) -> Registration:
-    """Return the registration with the argument plan for this lifespan. Raise RegistrationError if impossible."""
     call, handler_input = registration.call, registration.handler_input
     assert handler_input is not None
     argument_plan = plan_arguments(call, handler_input, UNKNOWN_STATE if lifespan is None else lifespan.state)
@@ -308,10 +307,7 @@ def _plan_registration(registration: Registration, lifespan: Lifespan | None) ->
 
 
 def _decorator(name: str, event_type: Any, register: Callable[[Any], None]) -> Callable[[AnyHandler], AnyHandler]:
-    """Return a decorator that calls `register`.
-
-    Refuse `@outbox.on` without parentheses, which would register nothing.
-    """
+    """Return a decorator that calls `register`. Refuse `@outbox.on` without parentheses, which would do nothing."""
     if kind_of(event_type) is not None and not hasattr(event_type, "handle"):
         _event_type_name(event_type, f"@outbox.{name}")
     elif (callable(event_type) or isinstance(event_type, classmethod) or hasattr(event_type, "handle")) and not (

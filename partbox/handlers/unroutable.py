@@ -41,10 +41,7 @@ _ROUTINGS: dict[str, Unroutable] = {"dead": _dead, "ignore": _ignore, "retry": _
 
 
 def unroutable_of(mode: "Routing") -> Unroutable:
-    """Return the function for this value of `on_unroutable`.
-
-    An async function of the application cannot be awaited here, so the event is tried again later.
-    """
+    """Return the function for this mode. An async function cannot be awaited here, so its events are tried again."""
     if not callable(mode):
         return _ROUTINGS[mode]
     return _retry if is_async(mode) else partial(_call_function, mode)

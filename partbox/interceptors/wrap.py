@@ -225,10 +225,7 @@ def wrap_manager(call: Call, manager: Call, is_batch: bool) -> Call:
 
 
 def wrap_manager_async(call: Call, manager: Call, is_batch: bool) -> Call:
-    """Return an async call with the context manager around it.
-
-    A manager that is both kinds is entered by `async with`.
-    """
+    """Return an async call with the context manager around it, entered by `async with` if it can be."""
 
     async def intercepted(given: Any, *more: Any) -> Any:
         async with AsyncExitStack() as stack:

@@ -27,9 +27,9 @@ _NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWO
 
 
 class TaskArguments:
-    """The parameters of a task's function. Raises RegistrationError if they cannot be sent as JSON.
+    """The parameters of a task's function, without `dependencies`.
 
-    `dependencies` are the parameters that providers fill in the worker, so they are not sent.
+    Raises RegistrationError if they cannot be sent as JSON.
     """
 
     def __init__(self, function: Callable[..., Any], task: str) -> None:
@@ -73,10 +73,7 @@ class TaskArguments:
         return cast(dict[str, Any], plain)
 
     def of(self, event: DeliveredEvent) -> dict[str, Any]:
-        """Return the arguments that the event carries, and the event itself if the function asks for it.
-
-        Raise PayloadError if the arguments do not fit.
-        """
+        """Return the arguments from the event, and the event if wanted. Raise PayloadError if they do not fit."""
         try:
             given = self._type_adapter.validate_json(orjson.dumps(event.payload))
         except ValidationError as error:
@@ -123,9 +120,9 @@ def _checkable_type(name: str, hint: Any, task: str) -> Any:
 
 
 def _type_adapter(fields: dict[str, Any], task: str) -> TypeAdapter[dict[str, Any]]:
-    """Return the checker of all arguments.
+    """Return the checker.
 
-    A TypedDict describes them and not a model, because an argument may have any name, even a name that models use.
+    It is no pydantic model, because an argument may have any name, even a name that models use.
     """
     schema = cast(Any, TypedDict)("TaskArguments", fields)
     schema.__pydantic_config__ = ConfigDict(extra="forbid")

@@ -26,10 +26,7 @@ from partbox.worker.runners.settlement import Settlement
 
 
 class BatchRunner:
-    """A runner of batch handlers, which take a list of events.
-
-    Shared by all runner threads and the event loop of a process.
-    """
+    """A runner of batch handlers, shared by all runner threads and the event loop of a process."""
 
     def __init__(self, engine: Engine, runner: LaneRunner, settlement: Settlement) -> None:
         self._engine = engine
@@ -62,10 +59,7 @@ class BatchRunner:
         return others
 
     def _gather_batch(self, lane: Lane, endpoint: Endpoint) -> tuple[list[ListPart], list[Lane]]:
-        """Return the parts of the next list, and the lanes other than `lane` that gave events to the list.
-
-        The list is empty if the first event may not join it (no permit, lost lease, or another handler).
-        """
+        """Return the parts of the next list, none if the head may not run now, and the other lanes that gave events."""
         size = endpoint.handler.max_size or 1
         per_lane = endpoint.handler.per_key or size
         destination = self._engine.limits.destination(lane, Destination(self._runner.routes, endpoint))
@@ -124,10 +118,7 @@ class BatchRunner:
         return refusal is not None
 
     def _settle_batch(self, slices: list[ListPart], endpoint: Endpoint, result: object) -> None:
-        """Settle each event of a list by the result of the handler, and report the list.
-
-        Each event is charged its share of the duration of the call.
-        """
+        """Settle each event of a list, with its share of the duration, and report the list."""
         if self._engine.is_forked:
             exit_forked(result)
         count = sum(len(each.events) for each in slices)
@@ -144,7 +135,6 @@ class BatchRunner:
         self._settlement.reports.report_list(endpoint, (first, last), count, seconds_each)
 
     def _finish_batch(self, slices: list[ListPart], endpoint: Endpoint, seconds_each: float) -> None:
-        """Settle a list whose events are all done: in one step, except for events that need a verdict of their own."""
         for lane, event, incarnation in _events_with_lanes(self._outcomes.finish(slices)):
             self._settle_event(lane, event, incarnation, None, endpoint, seconds_each)
 

@@ -72,10 +72,7 @@ class _HookCall:
 
 
 def list_hook_targets(handlers: Handlers, dead_to: str | None) -> list[HookTarget]:
-    """Return the targets of dead events in call order.
-
-    The target of `--dead-to` comes first, because the hook of the application may fail forever.
-    """
+    """Return the targets of dead events in call order: the hook last, because it may fail forever."""
     targets = [] if dead_to is None else [HookTarget(f"--dead-to {masked_url(dead_to)}", build_dead_sender(dead_to))]
     if (hook := handlers.dead_letter_hook) is not None:
         targets.append(HookTarget(f"{name_of(hook)} ({place_of(hook)})", hook))
@@ -114,9 +111,9 @@ class DeadLetters:
         self._engine.wakes.dead_letter = self._wake
 
     def run_once(self, *, pauses: bool = True) -> bool:
-        """Call the targets for the next dead event in this thread; return False if there is none.
+        """Call the targets for the next dead event here, or return False.
 
-        If the call fails and `pauses` is True, the calls for other dead events pause too.
+        If it fails, others wait too with `pauses`.
         """
         dead_letter = self._dead_letters.take(time.monotonic())
         if dead_letter is None:
@@ -190,7 +187,6 @@ class DeadLetters:
             self._wake()
 
     def _notify(self, dead_letter: DeadLetter) -> tuple[_HookCall, BaseException | None]:
-        """Call the targets in order until one fails; return the last call and its error, or None if all succeeded."""
         timeout, me = (
             self._routes[dead_letter.event.route].handler.timeout or DEFAULT_TIMEOUT,
             threading.current_thread(),
@@ -220,10 +216,9 @@ class DeadLetters:
         return None
 
     def _note_end(self, call: _HookCall, failed: BaseException | None, *, leaves_thread: bool = False) -> bool:
-        """Record that the call has ended; return False if another thread has recorded that before.
+        """Record that the call has ended; False if that is recorded already.
 
-        The thread of the call and the overdue check race for this. `leaves_thread`: the call is given up with its
-        thread.
+        `leaves_thread`: given up with its thread.
         """
         with self._end_lock:
             if call.is_ended:
@@ -239,10 +234,7 @@ class DeadLetters:
         return True
 
     def _abandon(self, call: _HookCall) -> bool:
-        """Give up a call and its thread, and cancel an async hook so that the thread ends.
-
-        Return False if the call has ended.
-        """
+        """Give up a call with its thread, and cancel an async hook. Return False if the call has ended."""
         given_up = self._note_end(call, _timeout_error(call.timeout), leaves_thread=True)
         if given_up and call.future is not None:
             call.future.cancel()

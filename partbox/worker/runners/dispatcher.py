@@ -38,10 +38,7 @@ UNTRUSTED = 0.02  # seconds between two checks of a lease that has run out
 
 
 class AsyncRunners:
-    """Runner tasks in the event loop, for workers whose handlers are all async.
-
-    Methods with an underscore run in the event loop. `add_runner` and `wake_one` may be called by any thread.
-    """
+    """Runner tasks in the event loop, for workers whose handlers are all async."""
 
     def __init__(
         self, context: Context, runner: LaneRunner, settlement: Settlement, loop: EventLoop, slice_seconds: float
@@ -58,11 +55,11 @@ class AsyncRunners:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def add_runner(self) -> None:
-        """Start one more runner task."""
+        """Start one more runner task. Any thread may call this."""
         self._loop.start(self._run_until_stopped)
 
     def wake_one(self) -> None:
-        """Wake one runner task that waits for a lane. Several wakes share one callback in the loop."""
+        """Wake one runner task that waits for a lane. Any thread may call this."""
         self._wakeups.put(None)
         if not self._wake_scheduled:
             self._wake_scheduled = True
@@ -183,9 +180,9 @@ class Dispatcher:
             wakes.run, wakes.hire, self._scheduler.can_watch = partial(self._wakeups.put, None), self._hire, True
 
     def join(self, until: float) -> bool:
-        """Wait until `until` (monotonic seconds) for the runners, then cancel async handlers.
+        """Wait for the runners until `until` (monotonic seconds), then cancel async handlers.
 
-        Return False if some still ran.
+        Return False if some still run.
 
         The event loop goes on until `close`.
         """
@@ -205,9 +202,9 @@ class Dispatcher:
         self._loop.disown()
 
     def note_running(self) -> list[Lane]:
-        """Return the lanes that run; write to the slot since when the oldest runs, and since when all runners hang.
+        """Return the lanes that run.
 
-        The supervisor reads both times from the slot, in seconds of `boottime`.
+        Write to the slot, for the supervisor, since when the oldest runs and all runners hang.
         """
         running = self._scheduler.running()
         oldest = min((lane.started for lane in running), default=0.0)
@@ -236,9 +233,9 @@ class Dispatcher:
         return ended
 
     def _run_lanes(self, lanes: list[Lane], run: LaneRun) -> list[Lane]:
-        """Run lanes one after another until the time slice is over, which each start of a handler checks.
+        """Run lanes until the time slice is over, checked at each start of a handler.
 
-        Return the lanes that the caller must end, including lanes that were not reached.
+        Return the lanes that must be ended.
         """
         ended: list[Lane] = []
         for at, lane in enumerate(lanes, start=1):
@@ -268,7 +265,6 @@ class Dispatcher:
             self._signals.report_failure(error)
 
     def _next_lanes(self, ended: list[Lane], tally: Tally | None) -> list[Lane]:
-        """End the lanes, and wait for the next lanes that are ready. Return [] when the scheduler has stopped."""
         while isinstance(lanes := self._runner.next(ended, tally), NoLane):
             ended = []
             if lanes is NoLane.STOPPED:
@@ -305,9 +301,9 @@ class Dispatcher:
         return False
 
     def _hand_over(self, lane: Lane, endpoint: Endpoint, tally: Tally | None) -> list[Lane]:
-        """Run the next event of a lane in the way of its handler. Return the lanes that the caller must end.
+        """Run the next event of a lane in the way of its handler.
 
-        The list is empty if the event loop has taken the lane and will end it.
+        Return the lanes to end, unless the event loop ends them.
         """
         if tally is not None:
             self._settlement.reports.report_delivered(tally)

@@ -120,10 +120,7 @@ class Endpoint:
         self.context: Callable[[], Context] = context.copy
 
     def call(self, given: Any) -> object:
-        """Call the handler in a new context.
-
-        An async handler runs up to its first suspension, which returns Suspended.
-        """
+        """Call the handler in a new context. An async handler runs up to its first suspension."""
         return run_in_context(self.context(), self.first_step, given)
 
     def set_run_kind(self, kind: RunKind) -> None:
@@ -181,14 +178,13 @@ class Endpoint:
     def timeout_verdict(self, event: DeliveredEvent, error: TimeoutError, started: float) -> Verdict | None:
         """Return the verdict of an event whose handler is given up.
 
-        The circuit does not count it, since the process and its circuits end too.
+        The circuit ends with the process, so it is not asked.
         """
         return self._judge_traced(event, error, started, lambda: self._judge_by_policy(event, error)[0])
 
     def _judge_traced(
         self, event: DeliveredEvent, result: object, started: float | None, ask: Callable[[], Verdict | None]
     ) -> Verdict | None:
-        """Return the verdict from `ask`, with traceback and duration added if the handler failed."""
         try:
             verdict = ask()
         except BaseException as wrong:
@@ -244,10 +240,10 @@ class Endpoint:
         return self.deferral_verdict(event, Deferral(wait, verdict.error or ""))
 
     def _wait(self, now: float) -> float:
-        """Return the seconds for which an event is deferred. The caller holds the lock.
+        """Return the seconds for which an event is deferred, spread at random. The caller holds the lock.
 
-        The wait is spread at random. If all events came back at once, the event with the lowest id would be the probe
-        each time, and an error of its own would keep the circuit open forever.
+        If all events came back at once, the lowest id would be each probe, and its own error would keep the circuit
+        open.
         """
         return self._circuit.wait(now) * random.uniform(*WAIT_SPREAD)
 
@@ -262,7 +258,6 @@ class Endpoint:
         return verdict, advice
 
     def _ask_on_error(self, event: DeliveredEvent, error: BaseException) -> Advice:
-        """Return the advice of the handler's `on_error`, or None if there is no advice or `on_error` fails."""
         ask = self.handler.on_error
         if ask is None:
             return None
@@ -316,10 +311,7 @@ class Endpoint:
                 self._report_closed("the circuit of %s is closed again")
 
     def _note_event_fault(self, event: DeliveredEvent, started: float | None) -> None:
-        """Record an error of the event itself, which is no outage.
-
-        A probe that fails so says nothing about the downstream.
-        """
+        """Record an error of the event itself, no outage. A probe that fails so says nothing about the downstream."""
         if not self._circuit.is_open or started is None:
             return
         with self._lock:
@@ -361,7 +353,6 @@ def guard_other_writes(call: Call) -> Call:
 
 
 def _observed_call(call: Call, handler: Handler, observers: Observers) -> Call:
-    """Wrap a handler so that all observers surround each call."""
     is_list = handler.max_size is not None
 
     def observed(given: Any, *more: Any) -> Any:

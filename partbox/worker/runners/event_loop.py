@@ -34,10 +34,7 @@ CLOSE_TIMEOUT = 2.0  # seconds for the close of one client
 
 @dataclass(slots=True, eq=False)
 class Suspended:
-    """A coroutine that has run up to its first suspension, the future that it waits for, and its context.
-
-    The function that runs the first step in a context sets `context`.
-    """
+    """A coroutine that has run up to its first suspension, and the future that it waits for. `context` is set later."""
 
     coroutine: Any
     waiting: Any
@@ -106,10 +103,7 @@ def _run_rest(suspended: Suspended) -> Generator[Any, Any, Any]:
 
 
 async def _run_rest_within(timeout: float, suspended: Suspended) -> object:  # noqa: ASYNC109  it bounds the handler
-    """Drive a suspended coroutine to its end. Cancel it after `timeout` seconds and raise TimeoutError.
-
-    The error has the traceback of the handler at the place where its time was over.
-    """
+    """Drive a suspended coroutine to its end. After `timeout` seconds cancel it, and raise TimeoutError from there."""
     limit = asyncio.timeout(timeout)
     try:
         async with limit:
@@ -166,9 +160,9 @@ class EventLoop:
         self._host.call(partial(self._start_task, run_lanes))
 
     def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
-        """Run a coroutine in a task of its own, for any other thread. Cancelling the future cancels the task.
+        """Run a coroutine, no handler, for another thread.
 
-        The coroutine is not a handler, so `cancel` leaves it alone.
+        Cancelling the future cancels its task; `cancel` does not.
         """
         return self._host.submit(function)
 
@@ -252,9 +246,9 @@ class EventLoop:
         self._host.end(blocked=self._blocked)
 
     def _run_and_wait(self, function: Callable[[], Coroutine[Any, Any, T]], patience: float) -> T:
-        """Run a coroutine and return its value, even if a handler cancels all tasks meanwhile.
+        """Run a coroutine even if a handler cancels all tasks.
 
-        Raise TimeoutError if something blocks the loop, or the loop has ended.
+        Raise TimeoutError if the loop is blocked or has ended.
         """
         until = time.monotonic() + patience
         while not self._host.ended:
@@ -268,17 +262,14 @@ class EventLoop:
         raise TimeoutError
 
     def _cancel_later(self) -> bool:
-        """Cancel the tasks of a loop that does not run now, in case the loop goes on. Return True if there are any."""
+        """Cancel the tasks of a loop that does not run now, in case the loop goes on."""
         for task in (tasks := list(self._tasks)):
             ending_tasks.add(task)
             self._host.call(task.cancel)
         return bool(tasks)
 
     def disown(self) -> None:
-        """End a process that a handler of the loop has forked, when the handler returns to the loop.
-
-        Called in the fork.
-        """
+        """End this forked process when the handler that has forked it returns to the loop."""
         self._host.disown()
 
     def _start_task(self, run_lanes: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -343,7 +334,6 @@ async def _uncancel(task: asyncio.Task[Any]) -> None:
 
 
 def _cancel_traceback(error: TimeoutError) -> TracebackType | None:
-    """Return the traceback from the place in the handler at which its time was over."""
     cause = error.__cause__ if type(error) is TimeoutError else None
     return cause.__traceback__ if type(cause) is asyncio.CancelledError else None
 

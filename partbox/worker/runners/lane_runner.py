@@ -69,9 +69,9 @@ class LaneRunner:
         return self._engine.limits.covers(lane)
 
     def next(self, ended: list[Lane], tally: Tally | None) -> list[Lane] | NoLane:
-        """End the lanes and return the next lanes to run, or the reason why there are none.
+        """End the lanes and return the next lanes or why there are none.
 
-        Deliveries in `tally` are reported before the runner waits.
+        `tally` is reported before the runner waits.
         """
         unreported = tally if tally is not None and tally.oldest is not None else None
         trusted = self.may_start()
@@ -166,10 +166,7 @@ class LaneRunner:
         return handoff
 
     async def run_async(self, lane: Lane, run: LaneRun, task: asyncio.Task[Any] | None) -> Endpoint | None:
-        """Run events of the lane in `task`.
-
-        Return the endpoint of the next event if it is of another kind, else None.
-        """
+        """Run events of the lane in `task`. Return the endpoint of the next event if that is of another kind."""
         tally = run.tally
         current_run.task = task
         while (handoff := self.run(lane, run)) is not None:
@@ -223,10 +220,7 @@ class LaneRunner:
         return self.routes[event.route].kind is RunKind.TRANSACTIONAL
 
     def next_event(self, lane: Lane, run: LaneRun) -> NextEvent | None:
-        """Begin the next event of the lane, and return it with its endpoint.
-
-        Return None at the end of the lane or the slice.
-        """
+        """Begin the next event of the lane and return it with its endpoint, or None at the end of the lane or slice."""
         partition, outcomes = lane.partition, self._outcomes
         remembered = partition.resumption.remembered
         while lane.queue and not partition.is_stopping:

@@ -47,10 +47,7 @@ def must_end(task: asyncio.Task[Any] | None) -> bool:
 
 
 def loop_factory(library: Literal["asyncio", "uvloop"]) -> NewLoop:
-    """Return the function that creates event loops of the library.
-
-    Raise SettingsError, with the remedy, if it is missing.
-    """
+    """Return the function that creates event loops. Raise SettingsError, with the remedy, if the library is missing."""
     if library == "asyncio":
         return asyncio.new_event_loop
     factory: NewLoop = platform.library(
@@ -105,16 +102,10 @@ class ThreadLoop:
         return None
 
     def call_next(self) -> None:
-        """Wake the next runner that waits for a slice; here none does.
-
-        Called in the loop by a runner that has waited.
-        """
+        """Wake the next runner that waits for a slice. Called in the loop by a runner that has waited."""
 
     def end(self, *, blocked: bool) -> None:
-        """End the loop and its thread after all runners.
-
-        A loop that is `blocked` does not answer, and is left alone.
-        """
+        """End the loop and its thread after all runners, unless the loop is `blocked` and does not answer."""
         loop, thread = self._loop, self._thread
         if blocked or loop is None or thread is None or not thread.is_alive():
             return
@@ -157,9 +148,9 @@ class ThreadLoop:
 
 
 class ApplicationLoop:
-    """The application's event loop, which runs in the calling thread now. Same methods as `ThreadLoop`.
+    """The application's event loop, which runs in this thread. Handlers see the context variables that are set here.
 
-    Handlers see the context variables of the caller.
+    The methods are the same as those of `ThreadLoop`.
     """
 
     is_shared = True
@@ -215,9 +206,9 @@ class ApplicationLoop:
         return task
 
     def until(self, began: float, seconds: float) -> float:
-        """Return the end of the slice that all runners share (monotonic seconds).
+        """Return the end of the slice that all runners share.
 
-        Once the slice is over, each runner handles at most one more event of a lane.
+        After it, each runner handles at most one more event of a lane.
         """
         if self._round_passed and began > self._slice_end:
             self._slice_end = began + min(seconds, SLICE)
@@ -244,10 +235,7 @@ class ApplicationLoop:
             self.call(self._loop_guard.cancel)
 
     def disown(self) -> None:
-        """End a forked process that was forked by a handler of this loop.
-
-        Forks by the application's own tasks go on.
-        """
+        """End a forked process that a handler has forked. A fork by the application's own tasks goes on."""
         task = asyncio.current_task(self.loop)
         if task in _loop_guards:
             _exit_with_loop(self.loop, lambda: task.get_coro().cr_frame)  # type: ignore[union-attr]

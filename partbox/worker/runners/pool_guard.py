@@ -42,10 +42,7 @@ _owner_loops: WeakKeyDictionary[Any, asyncio.AbstractEventLoop] = WeakKeyDiction
 
 
 def guard_pools(other_loop: asyncio.AbstractEventLoop | None = None) -> None:
-    """Refuse pools that are used from two loops from now on, for the libraries that are imported now.
-
-    Existing pools are assigned to `other_loop`, the application's loop.
-    """
+    """Refuse pools that are used from two loops, in the libraries imported now. Existing pools get `other_loop`."""
     kinds = []
     for module, (name, method) in POOLS.items():
         if module in sys.modules:
@@ -82,7 +79,6 @@ def _checked_method(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _check_pool(pool: Any, loop: asyncio.AbstractEventLoop) -> None:
-    """Raise PartboxError if the pool belongs to another live loop, and one of the two loops is a loop of handlers."""
     before = _loop_of(pool)
     if before is None or before.is_closed():
         _assign_pool(pool, loop)

@@ -88,7 +88,6 @@ class ProcessLifespan:
         log_event(log, "lifespan_failed", text, label, line, consequence, type(error).__name__, error)
 
     def _log_waiting(self, seconds: float, line: int | None) -> None:
-        """Log that the lifespan has not yielded for `seconds`, and the line of its function where it is."""
         assert self._lifespan is not None
         where = "" if line is None else f", and is in line {line}"
         text = "the lifespan %s has not yielded for %.0f s%s: nothing is delivered by this process until it does"
@@ -104,8 +103,6 @@ class ProcessLifespan:
 
 
 class _RunningLifespan:
-    """A lifespan that is entered once and left once."""
-
     def __init__(self, call: Callable[[], Any], loop: EventLoop) -> None:
         self._call = call
         self._loop = loop
@@ -114,10 +111,7 @@ class _RunningLifespan:
         self._left: Future[None] = Future()
 
     def enter(self, report: Callable[[float, int | None], None]) -> Any:
-        """Return the yielded value, or raise the error of the lifespan.
-
-        Call `report` now and then while neither has happened, with the seconds so far and the current line.
-        """
+        """Return the yielded value or raise the error. Meanwhile call `report` now and then, with seconds and line."""
         raise NotImplementedError
 
     def give_up(self) -> None:
@@ -138,7 +132,6 @@ class _RunningLifespan:
                 report(time.monotonic() - began, self._current_line())
 
     def _current_line(self) -> int | None:
-        """Return the line that the generator is at, or None if it has not begun or has ended."""
         frame = getattr(self._generator, "gi_frame", None) or getattr(self._generator, "ag_frame", None)
         return None if frame is None else int(frame.f_lineno)
 
@@ -152,8 +145,6 @@ class _RunningLifespan:
 
 
 class _ThreadLifespan(_RunningLifespan):
-    """A sync lifespan, in a thread of its own."""
-
     def enter(self, report: Callable[[float, int | None], None]) -> Any:
         self._leave_requested = threading.Event()
         try:
@@ -257,9 +248,9 @@ class _TaskLifespan(_RunningLifespan):
         self._entry_ended.set()
 
     async def _wait_until_left(self) -> None:
-        """Wait until the lifespan must be left, even if a handler cancels tasks.
+        """Wait until the lifespan must be left.
 
-        In the application's loop a cancellation of all tasks ends the wait, and so the lifespan.
+        Only a cancellation of all tasks of the application's loop ends it earlier.
         """
         while not self._leave_requested.is_set():
             waiting = self._leave_requested.wait()

@@ -112,7 +112,6 @@ class HandlerTimeouts:
 
 
 def _slow_after(timeout: float) -> float:
-    """Return the seconds after which a handler is logged as slow, though still within its timeout."""
     return min(SLOW, max(MIN_SLOW, timeout / 2))
 
 

@@ -89,7 +89,6 @@ def _format_chain(error: BaseException, limit: int) -> str:
 
 
 def _list_causes(error: BaseException) -> Iterator[Link]:
-    """Yield the errors that led to this error, by Python's rules, each with the words that link them."""
     if issubclass(type(error), BaseExceptionGroup):
         yield from ((member, IN_GROUP) for member in members_of(error)[:MAX_MEMBERS])
     if (cause := cause_of(error)) is not None:
@@ -123,7 +122,6 @@ def _each_frame(frames: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _summarize_frame(frames: TracebackType) -> tuple[str, int, str, str | None]:
-    """Return file, line number, function and code of a frame, in the form that `StackSummary` takes."""
     code, number = frames.tb_frame.f_code, frames.tb_lineno or 0
     file = _file_of(frames)
     # Read regular files only: any other file may never end, or block the reader.

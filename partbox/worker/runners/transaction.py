@@ -115,7 +115,6 @@ class Blame:
             self._errors_to_charge[pairs[0]], self._single_runs = error.with_traceback(None), 0
 
     def _take_retry(self, pair: RecordIdentity, state: str | None) -> bool:
-        """Return True, up to `MAX_CONFLICTS` times, if the event was in a conflict while it ran alone."""
         tries = self._tries.pop(pair, 0)
         if state not in CONFLICTS or tries == MAX_CONFLICTS:
             return False
@@ -187,10 +186,7 @@ class Transaction:
         return self._next_event is not None
 
     def run(self, effects: Effects, event_limit: int) -> None:
-        """Run up to `event_limit` events, save, and commit.
-
-        Raise the error of anything that prevents the commit.
-        """
+        """Run up to `event_limit` events, save, and commit. Raise the error of anything that prevents the commit."""
         until = time.monotonic() + MAX_SECONDS
         with effects.transaction():
             effects.begin()
@@ -203,7 +199,6 @@ class Transaction:
         self._transactions.note_committed(self.open_transaction, self.saves, time.monotonic())
 
     def _run_event(self, effects: Effects, lane: Lane, event: DeliveredEvent) -> bool:
-        """Run one event. Return False if no event may follow in this transaction."""
         endpoint = self._parts.runner.routes[event.route]
         started = lane.started
         refusal = self._parts.blame.take_error(event) or endpoint.refusal(started)
@@ -223,17 +218,12 @@ class Transaction:
 
     @property
     def _holds_locks(self) -> bool:
-        """True if an event of this transaction is done.
-
-        A failed event leaves nothing, because its savepoint is rolled back.
-        """
+        """True if an event of this transaction is done. A failed event is rolled back and holds nothing."""
         return any(run.verdict is None for run in self.handled_events)
 
     @staticmethod
     def _find_end_error(effects: Effects, event: DeliveredEvent, result: object) -> Exception:
-        """Return the error of an event that has committed the transaction.
-
-        Raise GoneError if the transaction is lost.
+        """Return the error of an event that has committed the transaction. Raise GoneError if that is lost.
 
         After such a commit the earlier events are done for good. A new transaction, which begins here, saves them.
         """
@@ -243,9 +233,9 @@ class Transaction:
         return RuntimeError(f"{gone}: it has committed it, and what it did until then stays")
 
     def _put_back_spared(self, endpoint: Endpoint, lane: Lane, event: DeliveredEvent, error: BaseException) -> bool:
-        """Put the event back and return True if other events may have caused its error.
+        """Put back an event that left nothing, if others may have caused its error and it is not parked.
 
-        Nothing is left of its run. An event that is parked already, because it ran too long, is not put back.
+        Return True then.
         """
         if not self._parts.blame.spare_event(event, error, has_others=self._holds_locks):
             return False

@@ -123,9 +123,9 @@ class Transactor:
         self._thread.start()
 
     def stop(self, timeout: float) -> bool:
-        """End the thread after the current transaction. Return False if that takes longer than `timeout` seconds.
+        """End the thread after the current transaction.
 
-        Then an `async def` handler is cancelled, and its transaction is rolled back.
+        After `timeout` seconds cancel an async handler and return False.
         """
         self._stopped.set()
         self._work_ready.set()
@@ -166,10 +166,7 @@ class Transactor:
             self._work_ready.set()
 
     def run_once(self) -> bool:
-        """Run one transaction if an event may run; return False if none may.
-
-        Once the thread is started, only the thread may call this.
-        """
+        """Run one transaction, or return False if no event may run. Once started, only the thread may call this."""
         with self._use_lock:
             open_transaction = self._transactions.begin()
             if open_transaction is None:
@@ -226,7 +223,7 @@ class Transactor:
     def _call_hooks(self, effects: Effects) -> None:
         """Call the hooks that wait for the commit.
 
-        An error of a hook is only logged, because nothing can be undone any more.
+        Their errors are only logged, because nothing can be undone any more.
         """
         calls = [*effects.hooks()]
         if calls:
@@ -241,10 +238,7 @@ class Transactor:
             self._context.log("transaction_hook_failed", text, type(error).__name__, error, trace=error)
 
     def _handle_failure(self, transaction: Transaction, effects: Effects | None, error: Error | CalledOffError) -> None:
-        """Log a failed transaction, find the event to blame, and have the saved cursors read again.
-
-        The poller reads them itself if it has condemned the transaction.
-        """
+        """Log a failure, blame an event, and have the saved cursors read again, unless the poller does so already."""
         events, text = len(transaction.handled_events), "a transaction of %s failed, which runs again: %s"
         self._context.log("transaction_failed", text, counted(events, "event"), error, events=events)
         if isinstance(error, HungError):

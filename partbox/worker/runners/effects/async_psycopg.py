@@ -42,10 +42,7 @@ class LoopCalls:
         self._task: asyncio.Task[Any] | None = None  # the task that runs a handler
 
     def run_and_wait(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine in the loop and wait for its end.
-
-        Raise OperationalError if the loop or the worker is ending.
-        """
+        """Run a coroutine in the loop and wait. Raise OperationalError if the loop or the worker is ending."""
         future = self._loop.submit(function)
         while True:
             try:
@@ -64,10 +61,7 @@ class LoopCalls:
     async def handle(
         self, context: contextvars.Context, endpoint: Endpoint, event: DeliveredEvent, *handler_args: Any
     ) -> object:
-        """Call the handler in the context; return its value or its error.
-
-        Raise CancelledError if it was interrupted.
-        """
+        """Call the handler, return its value or error. Raise CancelledError if it was interrupted."""
         self._task = asyncio.current_task()
         try:
             begin_call = partial(run_in_context, context, begin_handler, endpoint.wrapped_call, event)

@@ -122,10 +122,7 @@ class DjangoEffects(Effects):
         return limit.lost_error() if limit is not None and limit.is_cut else None
 
     def _refresh_connection(self) -> None:
-        """Reconnect if the connection is lost or too old.
-
-        With CONN_MAX_AGE = 0 only `go_idle` closes the connection.
-        """
+        """Reconnect if the connection is lost or too old. CONN_MAX_AGE = 0 means: close it when nothing runs."""
         django = self._django
         if django.in_atomic_block:
             raise psycopg.ProgrammingError(

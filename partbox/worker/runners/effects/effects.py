@@ -86,11 +86,8 @@ class Effects:
         return blocking.run_script(self.conn, script)
 
     def begin(self) -> None:
+        """Begin the transaction and lift the time limits: only the statements after the handlers must be quick."""
         # psycopg would begin with its first own statement, but scripts bypass psycopg.
-        """Begin the transaction and lift the time limits, because a handler may take its own time.
-
-        Only the statements from the save on must be quick.
-        """
         if self.conn.info.transaction_status == TransactionStatus.IDLE:
             self.run(b"begin")
         if self._habits_conn is not self.conn or self.context.settings.pooler or self.session.pooled:

@@ -84,10 +84,7 @@ class JoinedSession:
         self.session.connection()
 
     def prepare(self) -> None:
-        """Flush the session and call its `before_commit` hooks.
-
-        Raise RuntimeError if the handler has ended its transaction.
-        """
+        """Flush the session and call its hooks. Raise RuntimeError if the handler has ended its transaction."""
         if self.session.get_transaction() is not self._transaction:
             raise RuntimeError("the handler has ended the transaction of its session: only return, or raise")
         # The public method is open only to two-phase transactions.

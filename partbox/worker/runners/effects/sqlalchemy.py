@@ -93,10 +93,7 @@ class SqlalchemyEffects(Effects):
             self._sql_conn.close()
 
     def _roll_back(self) -> None:
-        """Roll back, in any state that a handler has left behind.
-
-        Errors are ignored, because the session begins anew.
-        """
+        """Roll back, in any state left by a handler. Errors are ignored, because the session begins anew."""
         with suppress(Exception):
             self._sql_conn.rollback()
         for each, context in self._joined_sessions:
@@ -106,7 +103,6 @@ class SqlalchemyEffects(Effects):
             self._roll_back_driver()
 
     def _event_context(self) -> contextvars.Context:
-        """Return a copy of the context in which the handler ran, for its hooks."""
         return contextvars.copy_context()
 
     def _connection(self) -> Connection:
@@ -125,10 +121,7 @@ class SqlalchemyEffects(Effects):
 
 @contextmanager
 def open_session(on: Connection, handler: Handler) -> Iterator[tuple[JoinedSession, Any]]:
-    """Hold a session in a savepoint.
-
-    Yield the joined session and the session or scoped session that the handler asks for.
-    """
+    """Hold a session in a savepoint. Yield it, and the session or scoped session that the handler receives."""
     kind = handler.session or Session
     with join_session(on, build_session(kind, on)) as joined:
         factory: Any = lambda: joined.session  # noqa: E731  a factory
