@@ -111,9 +111,9 @@ class DeadLetters:
         self._engine.wakes.dead_letter = self._wake
 
     def run_once(self, *, pauses: bool = True) -> bool:
-        """Call the targets for the next dead event here, or return False.
+        """Call the targets for the next dead event; return False if there is none.
 
-        If it fails, others wait too with `pauses`.
+        `pauses`: a failure delays the others too.
         """
         dead_letter = self._dead_letters.take(time.monotonic())
         if dead_letter is None:

@@ -242,8 +242,8 @@ class Endpoint:
     def _wait(self, now: float) -> float:
         """Return the seconds for which an event is deferred, spread at random. The caller holds the lock.
 
-        If all events came back at once, the lowest id would be each probe, and its own error would keep the circuit
-        open.
+        If all events came back at once, the event with the lowest id would always be the probe. An error of its own
+        would keep the circuit open forever.
         """
         return self._circuit.wait(now) * random.uniform(*WAIT_SPREAD)
 

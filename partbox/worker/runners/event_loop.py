@@ -34,7 +34,10 @@ CLOSE_TIMEOUT = 2.0  # seconds for the close of one client
 
 @dataclass(slots=True, eq=False)
 class Suspended:
-    """A coroutine that has run up to its first suspension, and the future that it waits for. `context` is set later."""
+    """A coroutine that has run up to its first suspension, and the future that it waits for.
+
+    `context` is set by the function that ran the first step.
+    """
 
     coroutine: Any
     waiting: Any
@@ -103,7 +106,10 @@ def _run_rest(suspended: Suspended) -> Generator[Any, Any, Any]:
 
 
 async def _run_rest_within(timeout: float, suspended: Suspended) -> object:  # noqa: ASYNC109  it bounds the handler
-    """Drive a suspended coroutine to its end. After `timeout` seconds cancel it, and raise TimeoutError from there."""
+    """Drive a suspended coroutine to its end.
+
+    After `timeout` seconds cancel it; the TimeoutError shows where it was.
+    """
     limit = asyncio.timeout(timeout)
     try:
         async with limit:

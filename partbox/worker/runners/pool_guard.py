@@ -42,7 +42,10 @@ _owner_loops: WeakKeyDictionary[Any, asyncio.AbstractEventLoop] = WeakKeyDiction
 
 
 def guard_pools(other_loop: asyncio.AbstractEventLoop | None = None) -> None:
-    """Refuse pools that are used from two loops, in the libraries imported now. Existing pools get `other_loop`."""
+    """Refuse pools that are used from two loops, in the libraries imported now.
+
+    Existing pools belong to `other_loop`.
+    """
     kinds = []
     for module, (name, method) in POOLS.items():
         if module in sys.modules:
