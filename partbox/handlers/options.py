@@ -46,7 +46,7 @@ class Options(TypedDict, total=False):
     circuit_on: CircuitErrors
     rate: str  # "100/s", "6000/m", "5/h"
     at_once: int
-    limit_by: By  # "tenant_id", "event_type", "aggregate_type", a header, or a function of the event
+    limit_by: By  # "tenant_id", "event_type", "aggregate_type", the name of a header, or a function of the event
 
 
 def check_options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
