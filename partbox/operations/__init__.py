@@ -1,8 +1,8 @@
-"""The operators' verbs: a file for each noun that they act on.
+"""The operator commands as a Python API: `Operations` and the objects it gives access to.
 
-`dead`, `blocked`, `subscriptions`, `limits`, `actions` and `stats` are objects of an outbox; `purge` and `rebase` are
-its methods. Each call opens a `session` of its own, checks what it was given by `arguments`, and has its statements in
-`partbox.db.operator` or `partbox.db.inspect`. `Operations` is the part of an outbox that has them all.
+There is a module for each noun that operators act on. Each call opens a session of its own, checks its arguments by
+`arguments`, and runs statements of `partbox.db.operator` or `partbox.db.inspect`. Modules are imported when a command
+is first used, so that a publisher pays for none of them.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -28,66 +28,72 @@ if TYPE_CHECKING:
 
 
 class Operations:
-    """An outbox with these settings in the database of `dsn`; see `partbox.outbox` for its forms."""
+    """The operator commands on an outbox: the schema that `settings` name, in the database of `dsn`.
+
+    `dsn` has the forms that `partbox.outbox` describes.
+    """
 
     def __init__(self, dsn: str | Callable[[], str] | None, settings: "Settings") -> None:
         self._database = OutboxDatabase(dsn, settings)
 
     @property
     def settings(self) -> "Settings":
-        """The settings, as they were loaded."""
+        """The settings as they were loaded."""
         return self._database.settings
 
     @property
     def dsn(self) -> str:
-        """A DSN that libpq understands, as of now: calls a callable, starts the server of an `embedded:` one."""
+        """The present DSN, in a form that libpq understands.
+
+        A callable is called at each access. The server of an `embedded:` DSN is started.
+        """
         return self._database.resolve()()
 
     @property
     def dead(self) -> "DeadRecords":
-        """Dead records: list, show, count, replay, discard."""
+        """Commands that list, replay and discard dead records."""
         from partbox.operations.dead import DeadRecords
 
         return DeadRecords(lambda: self.dsn, self.settings)
 
     @property
     def blocked(self) -> "BlockedKeys":
-        """Aggregates that wait for a failed event: list, retry now, skip."""
+        """Commands that list blocked keys, retry them and skip their heads."""
         from partbox.operations.blocked import BlockedKeys
 
         return BlockedKeys(lambda: self.dsn, self.settings)
 
     @property
     def subscriptions(self) -> "Subscriptions":
-        """Consumers of the log: create, list, pause, resume, replay, drop."""
+        """Commands that create, list, pause, resume, replay and drop subscriptions."""
         from partbox.operations.subscriptions import Subscriptions
 
         return Subscriptions(lambda: self.dsn, self.settings)
 
     @property
     def limits(self) -> "LimitedHandlers":
-        """Limits of handlers in running workers: list, set, reset."""
+        """Commands that list, set and reset the limits of handlers."""
         from partbox.operations.limits import LimitedHandlers
 
         return LimitedHandlers(lambda: self.dsn, self.settings, self._limitable)
 
     def _limitable(self, subscription: str) -> Collection[str]:
-        """The names of a subscription's handlers that take limits, as far as they are known here."""
+        """Return the names of a subscription's handlers that take limits, as far as this process knows them."""
         return ()
 
     @property
     def actions(self) -> "Actions":
-        """The acts of operators, by this program and others: `list`. See `acting_as`."""
+        """The log of the changes that operators have made."""
         from partbox.operations.actions import Actions
 
         return Actions(lambda: self.dsn, self.settings)
 
     @staticmethod
     def acting_as(identity: str | None) -> AbstractContextManager[None]:
-        """While it lasts, in this thread or task, what is done by any outbox is noted as done by `identity`.
+        """Record the actions of every outbox within this context, in this thread or task, under `identity`.
 
-        Such as the user of a program that embeds this one; None: the user of this process, as without it. Cut after
-        200 characters. PartboxError for what is no text, or an empty one.
+        A program that embeds this one passes the name of its user. None stands for the user of the process, which is
+        also the default. An identity is cut after 200 characters. Raise PartboxError if it is no text, or empty.
         """
         from partbox.db.operator.actions import acting_as
 
@@ -95,30 +101,30 @@ class Operations:
 
     @property
     def stats(self) -> "Stats":
-        """Numbers: records by status, partitions, processes; and records a page at a time."""
+        """Commands that read numbers: records by status, partitions and processes, and records page by page."""
         from partbox.operations.stats import Stats
 
         return Stats(lambda: self.dsn, self.settings)
 
     @property
     def records(self) -> "RecordSearch":
-        """Records: find them, with what became of each."""
+        """Commands that find records, with the history of each."""
         from partbox.operations.records import RecordSearch
 
         return RecordSearch(lambda: self.dsn, self.settings)
 
     @property
     def inbox(self) -> "Inbox":
-        """The events that consumers have seen: `first_time(conn, event, consumer)`; see `partbox.inbox`."""
+        """The inbox, which keeps the events that consumers have seen. See `partbox.inbox`."""
         from partbox.inbox import Inbox
 
         return Inbox(self.settings.schema_name)
 
     def purge(self, dry_run: bool = False) -> "Purged":
-        """Delete what has expired, or count what would go: handled and dead records, idempotency keys, inbox rows.
+        """Delete expired records, idempotency keys and inbox rows, or only count them if `dry_run` is set.
 
-        Workers do it by themselves every `purge_interval`. Nothing goes that a subscription still needs, a paused one
-        neither. Raises SchemaError, psycopg.Error; what went before stays gone.
+        Workers purge every `purge_interval` by themselves. Nothing is deleted that a subscription still needs, even a
+        paused one. Raise SchemaError or psycopg.Error; rows that were deleted before the error stay deleted.
         """
         from partbox.operations.purge import purge
 
@@ -127,17 +133,18 @@ class Operations:
         return purge(lambda: self.dsn, self.settings, dry_run=dry_run, by_hand=True)
 
     def rebase(self, *, force: bool = False, timeout: Length = 60.0) -> "Rebased":
-        """Make a schema that came from a dump, or by logical replication, one of this database's cluster.
+        """Adapt a schema that was restored from a dump, or copied by logical replication, to the cluster it is in now.
 
-        Workers then deliver what had not been delivered when the copy was made. Stop them first. Publishers wait while
-        it lasts, and it waits for them at most `timeout` (seconds, a timedelta, or a text such as "2m"). PartboxError
-        if the schema is no copy (unless `force`), or workers are alive. All or nothing.
+        Workers then deliver all records that were undelivered when the copy was made. Stop the workers first. The
+        rebase waits for publishers at most `timeout` (seconds, a timedelta, or a text such as "2m"), and publishers
+        wait while it runs. The rebase is one transaction. Raise PartboxError if the schema is no copy and `force` is
+        not set, or if workers are alive.
         """
         from partbox.operations.rebase import rebase
 
         return rebase(lambda: self.dsn, self.settings, force=force, timeout=timeout)
 
-    def import_from(  # public: its options are keywords
+    def import_from(
         self,
         table: str,
         columns: Mapping[str, str],
@@ -153,11 +160,12 @@ class Operations:
         dry_run: bool = False,
         skip_bad: bool = False,
     ) -> "ImportResult":
-        """Import the rows of another outbox's table that were not imported before, each once; nothing of it changes.
+        """Import the rows of another outbox's table, each once, without changing the table.
 
-        `columns` and `constants` by field of an event; rows become records in the order of the columns `order`. With
-        statuses in `failed` they are dead, with one in `done` they are left. `where` is SQL. No hook is called. Raises
-        PartboxError for a row that cannot be a record, unless `skip_bad`; batches before it stay imported.
+        `columns` and `constants` are keyed by fields of an event. Rows become records in the order of the columns
+        `order`. A row with a status in `failed` becomes a dead record, a row with a status in `done` is left out.
+        `where` is SQL. No publish hook is called. Raise PartboxError for a row that cannot be a record, unless
+        `skip_bad` is set; earlier batches stay imported.
         """
         from partbox.imports import ImportPlan, import_rows
 

@@ -1,4 +1,4 @@
-"""The acts of operators, to be listed."""
+"""The log of operator actions as an API."""
 
 from partbox.db.operator import actions
 from partbox.db.operator.actions import ACTION_WORDS, OperatorAction
@@ -10,11 +10,12 @@ from partbox.operations.session import OperatorVerbs
 from partbox.text.printing import printable_line
 from partbox.text.wording import hint
 
+# Valid values of `action`: each command, and each verb alone, which stands for all commands that end with it.
 KNOWN_ACTIONS = sorted({*ACTION_WORDS, *(words.rpartition(" ")[2] for words in ACTION_WORDS)})
 
 
 class Actions(OperatorVerbs):
-    """Acts of operators on an outbox, noted as they were done, and kept for `retain_actions`."""
+    """The log of the changes that operators have made to an outbox. An action is kept for `retain_actions`."""
 
     _noun = "actions"
 
@@ -27,11 +28,11 @@ class Actions(OperatorVerbs):
         since: Bound | None = None,
         until: Bound | None = None,
     ) -> list[OperatorAction]:
-        """At most `limit` acts that changed something, the newest first.
+        """Return at most `limit` actions that changed something, newest first.
 
-        `action`: such as "dead replay", or "replay" for those of dead records and of subscriptions. Done at `since` or
-        later, and before `until`: times, or lengths such as "2h", which ended now. `subscription` may be gone by now.
-        PartboxError for what cannot be meant, psycopg.Error where the database cannot be reached.
+        `action` is a command such as "dead replay", or a verb such as "replay" for all nouns. `since` (inclusive) and
+        `until` (exclusive) are times, or lengths such as "2h" for two hours ago. The subscription may be dropped by
+        now, but an unknown one raises PartboxError.
         """
         limit, since, until = arguments.limit(limit), arguments.bound("since", since), arguments.bound("until", until)
         if action is not None and action not in KNOWN_ACTIONS:

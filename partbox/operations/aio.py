@@ -1,7 +1,7 @@
-"""The operators' verbs for async code: each call runs in a thread, so the event loop goes on meanwhile.
+"""The operator commands for asyncio: each call runs its synchronous counterpart in a thread.
 
-A verb is written once, as a plain method, and has its line here; `AsyncVerb` gives it the types of that method. The
-threads are those of `asyncio.to_thread`, of which a loop has a bounded number; the identity of `acting_as` goes along.
+Each command is written once, as a synchronous method, and listed here. `AsyncVerb` takes its types from there.
+`asyncio.to_thread` supplies the threads, which are limited in number and inherit the identity of `acting_as`.
 """
 
 import asyncio
@@ -22,14 +22,12 @@ R = TypeVar("R")
 
 
 class _Verbs:
-    """Coroutine methods that stand for the plain ones of `sync`."""
-
     def __init__(self, sync: Any) -> None:
         self.sync = sync
 
 
 class AsyncVerb(Generic[P, R]):
-    """A coroutine method that runs a plain method of `sync` in a thread, with its parameters, result and errors."""
+    """A descriptor that makes a coroutine method of a synchronous one, with its parameters, result and errors."""
 
     def __init__(self, verb: Callable[Concatenate[Any, P], R]) -> None:
         self._verb = verb
@@ -43,7 +41,7 @@ class AsyncVerb(Generic[P, R]):
 
 
 class AsyncDeadRecords(_Verbs):
-    """`DeadRecords` for async code."""
+    """`DeadRecords` for asyncio."""
 
     list = AsyncVerb(DeadRecords.list)
     groups = AsyncVerb(DeadRecords.groups)
@@ -56,7 +54,7 @@ class AsyncDeadRecords(_Verbs):
 
 
 class AsyncBlockedKeys(_Verbs):
-    """`BlockedKeys` for async code."""
+    """`BlockedKeys` for asyncio."""
 
     list = AsyncVerb(BlockedKeys.list)
     groups = AsyncVerb(BlockedKeys.groups)
@@ -65,7 +63,7 @@ class AsyncBlockedKeys(_Verbs):
 
 
 class AsyncSubscriptions(_Verbs):
-    """`Subscriptions` for async code."""
+    """`Subscriptions` for asyncio."""
 
     create = AsyncVerb(Subscriptions.create)
     list = AsyncVerb(Subscriptions.list)
@@ -76,7 +74,7 @@ class AsyncSubscriptions(_Verbs):
 
 
 class AsyncLimitedHandlers(_Verbs):
-    """`LimitedHandlers` for async code."""
+    """`LimitedHandlers` for asyncio."""
 
     list = AsyncVerb(LimitedHandlers.list)
     set = AsyncVerb(LimitedHandlers.set)
@@ -84,13 +82,13 @@ class AsyncLimitedHandlers(_Verbs):
 
 
 class AsyncActions(_Verbs):
-    """`Actions` for async code."""
+    """`Actions` for asyncio."""
 
     list = AsyncVerb(Actions.list)
 
 
 class AsyncStats(_Verbs):
-    """`Stats` for async code."""
+    """`Stats` for asyncio."""
 
     overview = AsyncVerb(Stats.overview)
     cluster = AsyncVerb(Stats.cluster)
@@ -103,16 +101,16 @@ class AsyncStats(_Verbs):
 
 
 class AsyncRecordSearch(_Verbs):
-    """`RecordSearch` for async code."""
+    """`RecordSearch` for asyncio."""
 
     find = AsyncVerb(RecordSearch.find)
 
 
 class AsyncOperations(_Verbs):
-    """The operators' verbs of an outbox for async code: `await outbox.aio.dead.list()`.
+    """The operator commands of an outbox for asyncio, such as `await outbox.aio.dead.list()`.
 
-    Parameters, results and errors are those of the plain verbs. A verb whose task is cancelled goes on in its thread to
-    its end, and what it changes is changed, and noted; `progress` callbacks run in that thread.
+    Parameters, results and errors are the same as in `Operations`. If the task is cancelled, the command continues in
+    its thread to the end, and its changes are made and recorded. `progress` callbacks run in that thread.
     """
 
     purge = AsyncVerb(Operations.purge)

@@ -1,6 +1,7 @@
-"""Checks of an operator's arguments.
+"""Checks of the arguments of operator commands.
 
-Each function returns the value as it is meant, or raises PartboxError with the value and the form it must have.
+Each function returns its argument in the form that the database layer takes, and raises ArgumentError or PartboxError
+with the name of the argument, the value and the fix if the argument is invalid.
 """
 
 import re
@@ -30,7 +31,7 @@ Moment = datetime | str
 
 
 class ArgumentError(PartboxError):
-    """An argument is invalid; `name` is its name in Python, a command line has another."""
+    """An invalid argument. `name` is its name in Python; a command line replaces it by its own option."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name} {reason}")
@@ -38,23 +39,24 @@ class ArgumentError(PartboxError):
         self.reason = reason
 
     def __reduce__(self) -> tuple[type["ArgumentError"], tuple[str, str]]:
+        """Support pickle, which would otherwise call the class with the message alone."""
         return ArgumentError, (self.name, self.reason)
 
 
 def _is_whole(value: object, least: int = 1) -> TypeGuard[int]:
-    """True for a whole number from `least` that PostgreSQL's bigint holds."""
+    """Return True for an int, but not a bool, from `least` to the largest bigint of PostgreSQL."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MAX_BIGINT
 
 
 def limit(value: int) -> int:
-    """The maximum number of results."""
+    """Return a limit, which must be a whole number above 0."""
     if not _is_whole(value):
         raise ArgumentError("limit", f"{value!r} must be a whole number above 0")
     return value
 
 
 def handlers_loop(value: object) -> bool:
-    """True if async handlers are to have an event loop of their own, and not that which enters the worker."""
+    """Return True if async handlers run in an event loop of their own instead of the loop that enters the worker."""
     if value not in (None, "own"):
         raise PartboxError(
             f"loop = {value!r} is invalid: give 'own', or nothing for the event loop that enters `async with`"
@@ -63,21 +65,21 @@ def handlers_loop(value: object) -> bool:
 
 
 def count(name: str, value: int | None, default: int) -> int:
-    """A number of processes, or of handlers at once; None is the default."""
+    """Return a number of processes, or of concurrent handlers. None stands for `default`."""
     if value is not None and not _is_whole(value):
         raise PartboxError(f"{name} = {value!r} is invalid: give a whole number from 1")
     return default if value is None else value
 
 
 def after(value: int | None) -> int | None:
-    """The record id that a page begins behind; None is the first page."""
+    """Return the record id after which a page begins, or None for the first page."""
     if value is not None and not _is_whole(value, 0):
         raise ArgumentError("after", f"{value!r} must be the last record id of the page before")
     return value
 
 
 def length(name: str, value: Length) -> float:
-    """A length of time, in seconds."""
+    """Return a length of time in seconds."""
     try:
         return seconds(value)
     except ValueError as error:
@@ -85,7 +87,7 @@ def length(name: str, value: Length) -> float:
 
 
 def bound(name: str, value: Bound | None) -> datetime | float | None:
-    """A time, or a number of seconds ago; None is no bound."""
+    """Return a bound of a period: a time with a zone, or seconds ago, or None."""
     if value is None:
         return None
     with suppress(ValueError):
@@ -94,7 +96,6 @@ def bound(name: str, value: Bound | None) -> datetime | float | None:
 
 
 def _apply_rule(check: Callable[[str, Any], str], name: str, value: object) -> str:
-    """The value as `check`, a rule of publishing, returns it; PartboxError if the rule refuses it."""
     try:
         return check(name, value)
     except PublishError as error:
@@ -102,17 +103,17 @@ def _apply_rule(check: Callable[[str, Any], str], name: str, value: object) -> s
 
 
 def kind(name: str, value: str | Enum) -> str:
-    """An event or aggregate type."""
+    """Return an event or aggregate type, checked by the rule that publishing applies."""
     return _apply_rule(checks.kind, name, value)
 
 
 def event_type(name: str, value: str | Enum | type[Instance]) -> str:
-    """An event type; a class under `@partbox.event` stands for its name."""
+    """Return the name of an event type. A class decorated with `@partbox.event` stands for its name."""
     return _apply_rule(type_name, name, value)
 
 
 def aggregate_id(value: AggregateId) -> str:
-    """An int or a UUID stands for its text."""
+    """Return an aggregate id as text. An int or a UUID stands for its text."""
     try:
         return checks.identity("aggregate_id", value)
     except PublishError as error:
@@ -120,12 +121,15 @@ def aggregate_id(value: AggregateId) -> str:
 
 
 def text(name: str, value: str) -> str:
-    """Any text that PostgreSQL can hold."""
+    """Return a text that PostgreSQL can store."""
     return _apply_rule(checks.text, name, value)
 
 
 def group(value: int | str) -> int:
-    """The number of a group of dead records; it may come as text."""
+    """Return the number of a group of dead records, which may be negative.
+
+    The message shows at most 40 characters of a string and nothing of any other value.
+    """
     number = int(value) if isinstance(value, str) and GROUP_PATTERN.fullmatch(value) else value
     if not _is_whole(number, -MAX_BIGINT - 1):
         reason = repr(value[:40]) if isinstance(value, str) else "given"
@@ -134,7 +138,7 @@ def group(value: int | str) -> int:
 
 
 def record_or_event(value: Id) -> int | UUID:
-    """A record id as int, an event id as UUID; either may come as text."""
+    """Return a record id as an int, or an event id as a UUID, from a number, a string or a UUID."""
     match value:
         case UUID():
             return value
@@ -153,14 +157,14 @@ def record_or_event(value: Id) -> int | UUID:
 
 
 class StartPosition(NamedTuple):
-    """The position at which a new subscription starts: the beginning, a time, or (neither) now."""
+    """The start of a new subscription: the beginning of the log, a time, or now if neither is set."""
 
     beginning: bool
     since: datetime | None
 
 
 class ReplayPosition(NamedTuple):
-    """The position at which a replay starts: one of the two."""
+    """The position from which a subscription replays: a record id or a time."""
 
     from_id: int | None
     from_time: datetime | None
@@ -170,7 +174,7 @@ class ReplayPosition(NamedTuple):
 
 
 def subscription_name(value: str) -> str:
-    """The name of a new subscription."""
+    """Return the name of a new subscription: at most 100 printable characters, without blanks at either end."""
     kind("subscription", value)
     if len(value) > MAX_NAME_LENGTH:
         raise ArgumentError(
@@ -184,7 +188,7 @@ def subscription_name(value: str) -> str:
 
 
 def event_types(values: Iterable[str | Enum | type[Instance]] | None) -> list[str] | None:
-    """The event types that are wanted; None = all."""
+    """Return the event types of a filter, sorted and without duplicates. None stands for all types."""
     if values is None:
         return None
     if isinstance(values, str | Enum) or event_type_of(values) is not None:
@@ -198,7 +202,7 @@ def event_types(values: Iterable[str | Enum | type[Instance]] | None) -> list[st
 
 
 def time_with_zone(what: str, value: Moment) -> datetime:
-    """A time with its zone, as datetime or in ISO 8601."""
+    """Return a time that has a zone, from a datetime or from ISO 8601."""
     if not isinstance(value, str | datetime):
         raise ArgumentError(what, f"must be a datetime, not {type(value).__name__} {value!r}: convert it")
     return _require_zone(what, value, f"{value!r} is no time: write it in ISO 8601, such as 2026-01-31T09:00:00Z")
@@ -216,7 +220,7 @@ def _require_zone(name: str, value: object, otherwise: str) -> datetime:
 
 
 def start_position(value: Moment) -> StartPosition:
-    """ "beginning", "now" or a time."""
+    """Return a start position from "beginning", "now" or a time."""
     if value in ("beginning", "now"):
         return StartPosition(value == "beginning", None)
     try:
@@ -226,7 +230,7 @@ def start_position(value: Moment) -> StartPosition:
 
 
 def replay_position(from_id: int | None, from_time: Moment | None) -> ReplayPosition:
-    """A record id, or a time."""
+    """Return a replay position from exactly one of a record id and a time."""
     if (from_id is None) == (from_time is None):
         raise PartboxError(f"from_id {from_id!r}, from_time {from_time!r}: give one of the two")
     if from_time is not None:
@@ -237,7 +241,8 @@ def replay_position(from_id: int | None, from_time: Moment | None) -> ReplayPosi
 
 
 def parse_position(text: str) -> ReplayPosition:
-    """A record id if it is a number, else a time."""
+    """Return a replay position from text: digits are a record id, anything else is a time."""
     if not (text.isascii() and text.isdecimal()):
         return replay_position(None, text)
+    # int() of thousands of digits is slow, and refused by Python above a limit.
     return replay_position(int(text) if len(text) <= DIGITS else MAX_BIGINT + 1, None)

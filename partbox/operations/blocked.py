@@ -1,4 +1,4 @@
-"""Blocked aggregates for operators: list, retry, skip."""
+"""Blocked keys: aggregates whose events wait for a record that failed."""
 
 from enum import Enum
 
@@ -16,10 +16,10 @@ Groups = list[BlockedGroup]
 
 
 class BlockedKeys(OperatorVerbs):
-    """The blocked aggregates of an outbox. Every call opens a connection of its own.
+    """Commands on the blocked keys of an outbox. Every call opens a connection of its own.
 
-    A key is blocked while a record of it is to be run before its others: the head. What cannot be done raises
-    PartboxError with the remedy; a database that cannot be reached raises psycopg.Error.
+    A key is blocked while one of its records, the head, must run before the others. An impossible command raises
+    PartboxError with a remedy, an unreachable database raises psycopg.Error.
     """
 
     _noun = "blocked"
@@ -27,9 +27,10 @@ class BlockedKeys(OperatorVerbs):
     def list(
         self, limit: int = 100, *, since: TimeBound = None, until: TimeBound = None, subscription: str = "default"
     ) -> Keys:
-        """At most `limit` blocked keys, the longest blocked first.
+        """Return at most `limit` blocked keys, the longest blocked first.
 
-        Those blocked since `since` or later, and before `until`: times, or lengths such as "2h", which ended now.
+        `since` (inclusive) and `until` (exclusive) bound the time since which a key is blocked. Both are times, or
+        lengths such as "2h" for two hours ago.
         """
         limit, bounds = arguments.limit(limit), _time_bounds(since, until)
         with self._session(subscription) as conn:
@@ -38,15 +39,15 @@ class BlockedKeys(OperatorVerbs):
     def groups(
         self, limit: int = 100, *, since: TimeBound = None, until: TimeBound = None, subscription: str = "default"
     ) -> Groups:
-        """At most `limit` groups of blocked keys that wait for heads that are alike, the most frequent first."""
+        """Return at most `limit` groups of blocked keys whose heads are alike, the largest group first."""
         limit, bounds = arguments.limit(limit), _time_bounds(since, until)
         with self._session(subscription) as conn:
             return blocked.groups(conn, self._schema, subscription, limit, bounds)
 
     def retry_now(self, aggregate_type: Kind, aggregate_id: AggregateId, *, subscription: str = "default") -> Head:
-        """Let the head of a key run now: what it waits for is over, a dead one is replayed.
+        """Make the head of a blocked key due now, and return the head as it was before. A dead head is replayed.
 
-        The head as it was; `changed` is False where there was nothing to do, for it waits only for a free handler.
+        `changed` of the result is False if the head only waits for a free handler.
         """
         key = _key(subscription, aggregate_type, aggregate_id)
         with self._session(subscription) as conn:
@@ -64,9 +65,10 @@ class BlockedKeys(OperatorVerbs):
         *,
         subscription: str = "default",
     ) -> Head:
-        """Let a key go on without its head, which becomes dead and can be replayed later; the head as it was.
+        """Make the head of a blocked key a dead record, so that the key goes on, and return the head as it was before.
 
-        `reason` is put before its error. A handler that is running it at this moment has the last word.
+        The head can be replayed later. `reason` is put before its error. If a handler is running the head, the
+        handler's outcome counts.
         """
         key = _key(subscription, aggregate_type, aggregate_id)
         detail = "by hand" if reason is None else arguments.text("reason", reason)

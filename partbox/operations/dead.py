@@ -1,4 +1,4 @@
-"""Dead records for operators: list, replay, discard."""
+"""Dead records: list, count, show, replay and discard them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +25,10 @@ Act = Callable[[Conn, str, str, list[int], DeadFilters | None], int]
 
 
 class DeadChoice(TypedDict, total=False):
-    """The other filters of dead records, beside `event_type`, and the subscription for which they are dead."""
+    """The filters of dead records besides `event_type`, and the subscription.
+
+    A filter that is missing or None matches all.
+    """
 
     aggregate_type: str | Enum | None
     aggregate_id: str | None
@@ -36,6 +39,7 @@ class DeadChoice(TypedDict, total=False):
     subscription: str
 
 
+# The check of each filter. A check takes the name and the value.
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "event_type": arguments.event_type,
     "aggregate_type": arguments.kind,
@@ -48,14 +52,13 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
 
 
 class DeadRecords(OperatorVerbs):
-    """The dead records of an outbox. Every call opens a connection of its own.
+    """Commands on the dead records of an outbox. Every call opens a connection of its own.
 
-    A `choice` is the same keywords everywhere: the filters `aggregate_type`, `aggregate_id`, and `older_than`, a
-    timedelta, seconds or a text such as "2h", counted from death by the database's clock, `group`, that of one of
-    `groups`, and `since` and `until`, between which they died: times, or lengths such as "2h", which ended now; and
-    `subscription`, which is "default" unless given. An id is a record's (int) or an event's (UUID), also as text. What
-    cannot be done raises PartboxError with the remedy; a database that cannot be reached raises psycopg.Error: no
-    answer ever means "none".
+    All commands take the keywords of `DeadChoice`. `older_than` is a timedelta, seconds or a text such as "2h", counted
+    since death by the database's clock. `group` is the number of a group from `groups`. `since` (inclusive) and `until`
+    (exclusive) bound the time of death; both are times, or lengths such as "2h" for two hours ago. An id is a record id
+    (int) or an event id (UUID), also as text. An impossible command raises PartboxError with a remedy, an unreachable
+    database raises psycopg.Error, so an empty answer always means that there are none.
     """
 
     _noun = "dead"
@@ -63,70 +66,75 @@ class DeadRecords(OperatorVerbs):
     def list(
         self, event_type: Kind = None, *, limit: int = 100, after: int | None = None, **choice: Unpack[DeadChoice]
     ) -> Records:
-        """At most `limit` dead records, oldest first, without payloads; `after`: those with higher record ids only."""
+        """Return at most `limit` dead records above the record id `after`, in id order, without payloads."""
         with self._choose(event_type, choice) as choice_of_rows:
             return dead.list_records(*choice_of_rows, arguments.limit(limit), arguments.after(after))
 
     def groups(self, event_type: Kind = None, *, limit: int = 100, **choice: Unpack[DeadChoice]) -> Groups:
-        """At most `limit` groups of dead records that are alike, the most frequent first: of one event type, with one
-        error but for the numbers and quoted parts in it."""
+        """Return at most `limit` groups of dead records, the largest first.
+
+        The records of a group have one event type, and errors that differ only in numbers and quoted parts.
+        """
         with self._choose(event_type, choice) as choice_of_rows:
             return dead.groups(*choice_of_rows, arguments.limit(limit))
 
     def count(self, event_type: Kind = None, **choice: Unpack[DeadChoice]) -> int:
-        """The number of dead records that match."""
+        """Return the number of dead records of a choice."""
         with self._choose(event_type, choice) as choice_of_rows:
             return dead.count(*choice_of_rows)
 
     def show(self, id: arguments.Id, *, payload: bool = False, subscription: str = "default") -> DeadDetail:
-        """One dead record with its headers and times; with its payload, verbatim, only if `payload` is true."""
+        """Return one dead record with its headers and times.
+
+        The payload is included, unmasked, only if `payload` is True.
+        """
         with self._session(subscription) as conn:
             record_id = self._find_record_id(conn, subscription, id)
             found = dead.show(conn, self._schema, subscription, record_id, payload=payload)
             return found or self._refuse(conn, subscription, record_id)
 
     def replay(self, id: arguments.Id, *, subscription: str = "default") -> int:
-        """Deliver a dead record again, with all its attempts and before every unstarted event of its aggregate: 1.
+        """Deliver a dead record again, with all its attempts, before every unstarted event of its aggregate. Return 1.
 
-        Its last error is kept. Later events of the aggregate may have been delivered since it died.
+        The last error is kept. Later events of the aggregate may have been delivered meanwhile.
         """
         return self._change_one("replay", dead.replay, id, subscription)
 
     def replay_all(
         self, event_type: Kind = None, *, progress: Progress | None = None, **choice: Unpack[DeadChoice]
     ) -> int:
-        """Replay all that are dead now and match; their number. In id order per aggregate, also against live traffic.
+        """Replay all records that are dead now and match, and return their number.
 
-        Imported ones that no saved cursor has passed yet are left. It goes by transactions of about 500 records, each
-        with whole aggregates; after each `progress(done, total)` is called. Interrupted, it has replayed whole
-        aggregates; called again, it goes on with the others.
+        The records of an aggregate are replayed in id order, even while workers run. Imported records that no saved
+        cursor has passed yet are left out. Each transaction takes about 500 records, always whole aggregates, and is
+        followed by a call of `progress(done, total)`. After an interruption, a second call replays the rest.
         """
         return self._change_all("replay", dead.replay, event_type, choice, progress)
 
     def discard(self, id: arguments.Id, *, subscription: str = "default") -> int:
-        """Give up a dead record for good: it is never delivered, and what it blocked goes on: 1."""
+        """Discard a dead record for good, so that its aggregate is no longer blocked. Return 1."""
         return self._change_one("discard", dead.discard, id, subscription)
 
     def discard_all(
         self, event_type: Kind = None, *, progress: Progress | None = None, **choice: Unpack[DeadChoice]
     ) -> int:
-        """Give up all that are dead now and match; their number."""
+        """Discard all records that are dead now and match, and return their number."""
         return self._change_all("discard", dead.discard, event_type, choice, progress)
 
     @contextmanager
     def _choose(self, event_type: Kind, choice: DeadChoice) -> Iterator[tuple[Conn, str, str, DeadFilters]]:
-        """A connection, the schema, the subscription and the filters, all checked."""
+        """Yield a connection, the schema, the subscription and the filters, all checked."""
         subscription = choice.pop("subscription", "default")
         given: dict[str, Any] = {"event_type": event_type, **choice}
+        # An unknown keyword stays in `given`, so that DeadFilters raises TypeError.
         checked_filters = {
             name: check(name, given[name]) for name, check in CHECKS.items() if given.get(name) is not None
         }
-        filters = DeadFilters(**given | checked_filters)  # refuses what is no filter
+        filters = DeadFilters(**given | checked_filters)
         with self._session(subscription) as conn:
             yield conn, self._schema, subscription, dead.resolve_times(conn, self._schema, filters)
 
     def _change_one(self, what: str, act: Act, id: arguments.Id, subscription: str) -> int:
-        """`act` on one record; returns 1, or raises PartboxError."""
         with self._session(subscription) as conn:
             record_id = self._find_record_id(conn, subscription, id)
             if not act(conn, self._schema, subscription, [record_id], None):
@@ -136,7 +144,6 @@ class DeadRecords(OperatorVerbs):
         return 1
 
     def _change_all(self, what: str, act: Act, event_type: Kind, choice: DeadChoice, progress: Progress | None) -> int:
-        """`act` on chunk after chunk, logged also where it ends early."""
         with self._choose(event_type, choice) as choice_of_rows:
             conn, schema, subscription, filters = choice_of_rows
             id_chunks = dead.id_chunks(*choice_of_rows, dead.CHUNK_SIZE)
@@ -147,6 +154,7 @@ class DeadRecords(OperatorVerbs):
                     if progress is not None:
                         progress(done, total)
             finally:
+                # Chunks that are committed stay, so the number is logged even if a later chunk fails.
                 text, of = "%s %d of %s of subscription %r%s%s", counted(total, "dead record")
                 self._log(
                     f"{what} --all",
@@ -162,7 +170,6 @@ class DeadRecords(OperatorVerbs):
         return done
 
     def _find_record_id(self, conn: Conn, subscription: str, id: arguments.Id) -> int:
-        """The record id of a record id, or of an event id that is that of one dead record."""
         parsed = arguments.record_or_event(id)
         if isinstance(parsed, int):
             return parsed
@@ -178,6 +185,7 @@ class DeadRecords(OperatorVerbs):
         return found[0]
 
     def _refuse(self, conn: Conn, subscription: str, record_id: int) -> DeadDetail:
+        """Raise PartboxError that says why a record can be neither shown, replayed nor discarded."""
         parked_state = dead.parked_state(conn, self._schema, subscription, record_id)
         if parked_state == "dead":
             raise PartboxError(

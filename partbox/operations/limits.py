@@ -1,4 +1,4 @@
-"""Limits of handlers for operators: list, set while workers run, reset."""
+"""Limits of handlers, as operators set them."""
 
 import re
 from collections.abc import Callable, Collection
@@ -20,11 +20,14 @@ MAX_AT_ONCE: Final = 10**9  # calls at once
 
 
 class LimitedHandlers(OperatorVerbs):
-    """The limits of the handlers of an outbox, as they are in force in running workers.
+    """Commands on the limits of handlers that are in force in running workers.
 
-    What is set overrides what a handler declares, bound by bound, until it is reset; running workers take it within a
-    heartbeat. Every call opens a connection of its own. PartboxError with the remedy for what cannot be meant,
-    psycopg.Error where the database cannot be reached.
+    Every call opens a connection of its own.
+
+    A limit that is set overrides the declared one, bound by bound, until it is reset. Running workers apply a change
+    within one heartbeat. `known` returns the names of a subscription's handlers that take limits, as far as this
+    process knows them. An invalid argument raises PartboxError with a remedy, an unreachable database raises
+    psycopg.Error.
     """
 
     _noun = "limit"
@@ -32,14 +35,13 @@ class LimitedHandlers(OperatorVerbs):
     def __init__(
         self, dsn: Callable[[], str], settings: Settings, known: Callable[[str], Collection[str]] | None = None
     ) -> None:
-        """`known`: the names of a subscription's handlers that take limits, as far as this program has them."""
         super().__init__(dsn, settings)
         self._known = known
 
     def list(self, subscription: str | None = None) -> list[HandlerLimit]:
-        """The limits of all subscriptions, or of one, by handler, with what waits for its turn.
+        """Return the limits of one subscription or of all, by handler, with the number of waiting calls.
 
-        They are those that living processes keep, and those that were set.
+        Included are the limits that living processes apply, and those limits that were set.
         """
         with self._session(subscription) as conn:
             found = overview(conn, self._schema, subscription, exact_up_to=EXACT_OF_LIST)
@@ -53,10 +55,10 @@ class LimitedHandlers(OperatorVerbs):
         at_once: int | str | None = None,
         subscription: str = "default",
     ) -> bool:
-        """Limit the handler of this name in the whole subscription from now on; False if it was limited so already.
+        """Limit a handler in the whole subscription, and return False if the same limit was set already.
 
-        `rate`: calls that may start, such as "100/s", "6000/m" or "5/h"; `at_once`: calls that may run at once. "none"
-        lifts a bound, a bound that is not given stays as it is.
+        `rate` limits the calls that start, such as "100/s", "6000/m" or "5/h". `at_once` limits concurrent calls.
+        "none" lifts a bound, and None leaves it unchanged.
         """
         given = _parse_rate(rate), _parse_at_once(at_once)
         if given == (None, None):
@@ -72,10 +74,11 @@ class LimitedHandlers(OperatorVerbs):
         return changed
 
     def reset(self, handler: str, *, subscription: str = "default") -> bool:
-        """Go back to what the handler of this name declares; False if nothing was set for it."""
+        """Return a handler to its declared limits. Return False if nothing was set for it."""
         arguments.text("handler", handler)
         with self._session(subscription) as conn:
             changed = limits.reset(conn, self._schema, subscription, handler)
+            # A handler that has left the code can still be reset, so its name is checked only if nothing was found.
             if not changed:
                 self._check_handler(handler, subscription)
         if changed:
@@ -83,7 +86,6 @@ class LimitedHandlers(OperatorVerbs):
         return changed
 
     def _check_handler(self, handler: str, subscription: str) -> None:
-        """Refuse a name that none of the handlers has which this program knows, if it knows any."""
         arguments.kind("handler", handler)
         known = self._known(subscription) if self._known is not None else ()
         if known and handler not in known:
@@ -101,7 +103,6 @@ def _parse_rate(value: str | None) -> OperatorBound:
 
 
 def _parse_at_once(value: int | str | None) -> OperatorBound:
-    """A number may come as text."""
     if value is None or value == UNLIMITED:
         return value
     number = int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value) else value

@@ -1,9 +1,9 @@
-"""Purging: deletes what every subscription has consumed and is older than its retention, in small steps.
+"""Purging: deletes records that every subscription has consumed, and other expired rows, in small steps.
 
-Dead rows go first, because a record stays as long as it is parked anywhere; then whole segments of the log, which costs
-nothing per record; then record by record what is left. Where an archive is kept, what is not in it stays; with the
-setting `archive` it is written there first. A step is a transaction of its own under a lock that only one
-purge holds at a time; a purge that does not get it stops, for another is doing the work.
+Dead rows are deleted first, because a record is kept as long as it is parked in any subscription. Whole segments of the
+log follow, at no cost per record. The remaining records are deleted one by one. If an archive is kept, only archived
+records are deleted, and the setting `archive` has them written first. A step is a transaction of its own under a lock,
+which a single purge holds at a time. A purge that does not get the lock ends, because another one does the work.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,20 +21,21 @@ from partbox.segments.retention import SegmentRetention, held, needed
 from partbox.settings import Settings
 from partbox.text.wording import counted, size
 
-STATEMENT_TIMEOUT = 30.0  # seconds a step may take; a worker's lease is no measure for it
+# Seconds that one step may take. The lease of a worker says nothing about that.
+STATEMENT_TIMEOUT = 30.0
 DRY_BATCH = 10_000
 RETENTION_SETTINGS = ("retain_done", "retain_dead", "retain_keys", "retain_history", "retain_actions", "retain_inbox")
 
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """The rows that were deleted, or would be. `dead` counts parked rows; their records count as `records` in time.
+    """The result of a purge: the numbers of rows that were deleted, or would be by a dry run.
 
-    `segments` of the log were emptied whole, which gave `freed` bytes back; what was in them was not counted.
-    Before, `archived` records were written to `files` of the archive, `unarchived` says why others could not be,
-    and `waiting` what stands in the way of those for a while.
-    `untended` says why a segment could not be made, emptied or dropped; all else was purged.
-    `complete` is False when it was stopped, or when another purge was at work, which goes on with it.
+    `dead` counts parked rows, whose records count as `records` once they expire. `segments` of the log were emptied
+    whole and gave back `freed` bytes; their records are not counted. Before that, `archived` records were written to
+    `files` files of the archive. `unarchived` is the reason why others could not be archived, `waiting` the reason why
+    others must wait for a while, `untended` the reason why a segment could not be made, emptied or dropped. `complete`
+    is False if the purge was stopped, or left the work to another purge.
     """
 
     records: int = 0
@@ -53,7 +54,7 @@ class Purged:
 
     @property
     def total(self) -> int:
-        """The rows and segments that went."""
+        """The number of deleted rows and emptied segments."""
         return self.records + self.dead + self.keys + self.history + self.inbox + self.segments
 
     def __str__(self) -> str:
@@ -75,11 +76,11 @@ def purge(
     stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[Purged], None] = lambda sofar: None,
 ) -> Purged:
-    """Purge once, on a connection of its own, or count what would be deleted; the result.
+    """Purge once over a connection of its own, or only count the rows if `dry_run` is set. Return the result.
 
-    What goes is noted as an operator's act if it is done `by_hand`. Between two steps `stopped()` may end it, and
-    `progress` hears what went so far. With `patient` the archive is not written for a few expired records, which stay.
-    Raises SchemaError, psycopg.Error.
+    `stopped` is polled between two steps, and `progress` is called with the result so far after each step. If `by_hand`
+    is set, the purge is recorded as an action of an operator. If `patient` is set, a few expired records are not worth
+    an archive file and stay. Raise SchemaError or psycopg.Error.
     """
     sofar = Purged(complete=False)
     act = LongAction(settings.schema_name, "purge", {name: settings.shown(name) for name in RETENTION_SETTINGS})
@@ -108,7 +109,7 @@ def purge(
 def _purge_steps(
     conn: Conn, schema: str, kind: steps.Kind, limits: dict[str, Any], stopped: Callable[[], bool]
 ) -> Iterator[int | None]:
-    """The rows of this kind that went in each step; None at last if it is stopped, or another purge is at work."""
+    """Yield the number of rows that each step deleted. Yield None and end if stopped, or if another purge runs."""
     position: Sequence[int] | None = steps.START_POSITION
     while position is not None:
         step = None if stopped() else steps.step(conn, kind, schema, position, **limits)
@@ -117,7 +118,6 @@ def _purge_steps(
 
 
 def _count_dry_run(conn: Conn, settings: Settings) -> dict[str, Any]:
-    """The numbers of a dry run: segments that would be emptied whole, the bytes of those, what would be archived."""
     free = [each.segment for each in held(conn, settings) if each.goes]
     archived = 0 if settings.archive is None else waiting(conn, settings, needed(conn, settings))
     return {"segments": len(free), "freed": sum(each.size for each in free), "archived": archived}
@@ -131,9 +131,9 @@ def _purge_segments(
     dry_run: bool,
     **how: Any,
 ) -> bool:
-    """Archive, and empty whole segments, as `how` says; `report_progress` of what went as fields of `Purged`.
+    """Archive records and empty whole segments. Return True if single records may be deleted afterwards.
 
-    True if single records may follow: all that is to be archived can be.
+    That is so if all expired records could be archived. `how` is passed on to `maintain_over`.
     """
     if dry_run:
         report_progress(**_count_dry_run(conn, settings))
@@ -150,7 +150,7 @@ def _archive_fields(done: ArchiveResult) -> dict[str, Any]:
 
 
 def list_segments(dsn: Callable[[], str], settings: Settings) -> list[SegmentRetention]:
-    """Every segment of the log, with what keeps its records; none where there is nothing but an inbox."""
+    """Return each segment of the log with the reason why it is kept. A schema with only an inbox has none."""
     with connect.connect(dsn(), lease=STATEMENT_TIMEOUT, pooler=settings.pooler, name="partbox purge") as conn:
         if migrate.is_inbox_only(conn, settings.schema_name):
             return []
@@ -159,7 +159,10 @@ def list_segments(dsn: Callable[[], str], settings: Settings) -> list[SegmentRet
 
 
 def _kinds(conn: Conn, settings: Settings, dry_run: bool) -> Iterator[tuple[steps.Kind, dict[str, Any]]]:
-    """The kinds of rows to purge, in order, with the limits of a step; of nothing but an inbox, that alone."""
+    """Yield the kinds of rows in the order in which they are purged, each with the arguments of its steps.
+
+    A schema with only an inbox has one kind.
+    """
     limits = {"dry_run": dry_run, "batch": max(settings.purge_batch, DRY_BATCH) if dry_run else settings.purge_batch}
     if not migrate.is_inbox_only(conn, settings.schema_name):
         migrate.check(conn, settings.schema_name)

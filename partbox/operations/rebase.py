@@ -1,7 +1,7 @@
-"""Adopting a logical copy: a schema that came from a dump, or by logical replication, goes on in this cluster.
+"""Rebase: makes a logical copy of a schema, from a dump or logical replication, usable in its new cluster.
 
-Whose heartbeat is within its lease may be a worker or just a row of the dump. A row of a dump does not change: who is
-silent for as long as its lease is one.
+A heartbeat within its lease comes from a living worker, or is a row of the dump. A row of the dump does not change, so
+an instance counts as dead if its heartbeat does not change for the length of its lease.
 """
 
 import logging
@@ -25,8 +25,9 @@ from partbox.text.wording import counted, in_short, several
 
 log = logging.getLogger("partbox.commands")
 
-CHECK_INTERVAL = 0.05  # seconds between two looks at heartbeats
-RETRY_PAUSE = 1.0  # seconds in which publishers go on, between two attempts to shut them out
+CHECK_INTERVAL = 0.05  # seconds between two reads of the heartbeats
+# Seconds between two attempts to lock out the publishers, who go on meanwhile.
+RETRY_PAUSE = 1.0
 
 REFUSALS: dict[Problem, str] = {
     "healthy": "schema {!r} is healthy: its cursors are those of this cluster, and workers start; nothing was changed "
@@ -34,12 +35,12 @@ REFUSALS: dict[Problem, str] = {
     "workers": "a worker has come to life on schema {!r} meanwhile, and nothing was changed: stop it and repeat this",
 }
 
+# Called with a text when the reason for waiting changes.
 Progress = Callable[[str], None]
-"""Called with what is waited for, when that changes."""
 
 
 def examine(dsn: Callable[[], str], settings: Settings, *, force: bool = False) -> None:
-    """PartboxError if `rebase` would refuse at once, so that no confirmation is asked for in vain."""
+    """Raise PartboxError if a rebase would be refused at once, before the user is asked to confirm it."""
     with session(dsn, settings, "partbox rebase") as conn:
         _refuse_healthy(conn, settings.schema_name, force)
 
@@ -52,10 +53,10 @@ def rebase(
     timeout: arguments.Length,
     progress: Progress = lambda what: None,
 ) -> Rebased:
-    """Make the copy in the schema of the settings one of this cluster; the result. All or nothing.
+    """Adapt the copy in the schema of the settings to this cluster, in one transaction, and return the result.
 
-    Waits at most `timeout` for publishers to end their transactions. PartboxError if it need not be (unless `force`),
-    if workers are alive, or if the wait was too short. Raises psycopg.Error.
+    Wait at most `timeout` for publishers to end their transactions. Raise PartboxError if the schema is healthy (unless
+    `force` is set), if workers are alive, or if the timeout passes. Raise psycopg.Error for the database.
     """
     patience, schema = arguments.length("timeout", timeout), settings.schema_name
     with session(dsn, settings, "partbox rebase") as conn:
@@ -73,7 +74,10 @@ def rebase(
 def _retry_rebase(
     conn: Conn, schema: str, dead: dict[UUID, datetime], force: bool, patience: float, progress: Progress
 ) -> Rebased | Problem:
-    """Try until the locks are held; between two attempts those that queue behind us go on."""
+    """Rebase, and try again until the locks are granted or `patience` seconds have passed.
+
+    Transactions that queue behind the locks proceed between two attempts.
+    """
     end = time.monotonic() + patience
     while True:
         try:
@@ -90,7 +94,10 @@ def _retry_rebase(
 
 
 def _await_silence(conn: Conn, schema: str, progress: Progress) -> dict[UUID, datetime]:
-    """The heartbeats of all instances, which are dead; PartboxError naming those that are not."""
+    """Wait until each instance is known to be dead, and return the last heartbeat of each.
+
+    Raise PartboxError with the names of the living instances if a heartbeat changes.
+    """
     first, since = steps.list_instances(conn, schema), time.monotonic()
     heartbeats = {each.instance_id: each.heartbeat_at for each in first}
     found = first

@@ -1,4 +1,4 @@
-"""Records for operators: find them by what they are, or by what befell them, with what became of each."""
+"""Search for records in the log, with the history of each record."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -21,12 +21,14 @@ from partbox.operations.arguments import ArgumentError
 from partbox.operations.session import OperatorVerbs
 from partbox.text.wording import hint
 
-MAX_LIMIT: Final = 200
-DEFAULT_PERIOD: Final = 86_400.0
-"""Seconds back from now in which an ending is listed, unless told otherwise."""
+MAX_LIMIT: Final = 200  # records
+DEFAULT_PERIOD: Final = 86_400.0  # seconds before now to which a search by ending is limited by default
 AGGREGATE, EVENT, KEY, RECORD = "aggregate id", "event id", "idempotency key", "record id"
+# Lookups that read little, and so are tried even after another lookup has found records.
 CHEAP_LOOKUPS: Final = (KEY, RECORD)
 NAME_KEYWORDS: Final = ("aggregate", "event", "key", "record")
+# The outcomes in the tables `attempt` and `cancellation` that each value of `ended` stands for. "unhandled" is the
+# outcome of an event without a handler.
 OUTCOMES_OF_ENDING: Final = {
     "dead": ("dead",),
     "discarded": ("discarded",),
@@ -37,12 +39,10 @@ OUTCOMES_OF_ENDING: Final = {
     "twice": ("repeated",),
     "failed": ("failed", "dead", "ignored", "interrupted"),
 }
-"""The outcomes in table `attempt`, that of table `cancellation`, and "unhandled" (for want of a handler), by the
-word for each."""
 
 
 class RecordChoice(TypedDict, total=False):
-    """The filters of a search for records."""
+    """Filters that apply to every search for records."""
 
     event_type: str | Enum | type[Instance] | None
     aggregate_type: str | Enum | None
@@ -53,7 +53,7 @@ class RecordChoice(TypedDict, total=False):
 
 
 class RecordQuery(RecordChoice, total=False):
-    """The filters, and one of the names of records."""
+    """The filters, and at most one keyword that names records."""
 
     aggregate: arguments.AggregateId | None
     event: UUID | str | None
@@ -62,8 +62,8 @@ class RecordQuery(RecordChoice, total=False):
 
 
 Lookup = Callable[[Conn, str, RecordFilter, int], SearchPage]
+# Lookups by the meaning they give to the query, in the order in which they are tried.
 Lookups = dict[str | None, Lookup]
-"""By meaning of what was asked for, in the order in which they are tried."""
 
 CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "event_type": arguments.event_type,
@@ -76,7 +76,7 @@ CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
 
 
 class RecordSearch(OperatorVerbs):
-    """The records of an outbox. Every call opens a connection of its own, and changes nothing."""
+    """A search for records of an outbox. Every call opens a connection of its own and changes nothing."""
 
     _noun = "find"
 
@@ -90,19 +90,21 @@ class RecordSearch(OperatorVerbs):
         payload: bool = False,
         **query: Unpack[RecordQuery],
     ) -> FoundRecords:
-        """At most `limit` (up to 200) records, the newest first, and what became of each in every subscription.
+        """Return at most `limit` (up to 200) records, newest first, with the state of each in every subscription.
 
-        `what` is an aggregate id, an event id, an idempotency key or a record id, the first of them that there is;
-        the keywords `aggregate`, `event`, `key` and `record` say which. Without them it is every record. They also fit
-        `event_type`, `aggregate_type` and `tenant`; were published at `since` or later, before `until`: times, or
-        lengths such as "2h", which ended now; and have ids below `before`. `subscription`: in that one only.
+        `what` is an aggregate id, an event id, an idempotency key or a record id; the first meaning that finds records
+        counts. The keywords `aggregate`, `event`, `key` and `record` state the meaning. Without any of them, all
+        records match. The records also match `event_type`, `aggregate_type` and `tenant`, were published from `since`
+        (inclusive) to `until` (exclusive), and have ids below `before`. A time is a datetime, or a length such as "2h"
+        for two hours ago. `subscription` limits the states to one subscription.
 
-        With `ended`, one of dead, discarded, cancelled, skipped, replayed, ignored, twice and failed, `since` (a day
-        ago unless given) and `until` are times of that, and the latest comes first. "twice": it may have run twice, for
-        a process died that ran it; "failed": any attempt did.
+        `ended` is one of dead, discarded, cancelled, skipped, replayed, ignored, twice and failed. With it, `since`
+        (default: a day ago) and `until` bound the time of that ending, and the latest ending comes first. "twice" means
+        that a record may have run twice, because a process died that ran it. "failed" means that any attempt failed.
 
-        `payload`: with payloads. The work is bounded; a search that is cut says so (`read_since`). Raises PartboxError
-        with the remedy; psycopg.Error if the database cannot be reached: no answer ever means "none".
+        `payload` includes the payloads. The work is bounded, and `read_since` of the result tells how far an incomplete
+        search has read. Raise PartboxError with a remedy for invalid arguments, and psycopg.Error if the database
+        cannot be reached, so an empty result always means that there are none.
         """
         if arguments.limit(limit) > MAX_LIMIT:
             raise PartboxError(f"limit {limit} is too much: at most {MAX_LIMIT}, then those `before` the last of them")
@@ -111,7 +113,8 @@ class RecordSearch(OperatorVerbs):
             lookups = _outcome_lookup(ended, lookups, subscription)
             choice.setdefault("since", DEFAULT_PERIOD)
         with self._session(subscription) as conn:
-            conn.isolation_level = IsolationLevel.REPEATABLE_READ  # one moment for everything that is told
+            # All statements read one snapshot.
+            conn.isolation_level = IsolationLevel.REPEATABLE_READ
             with conn.transaction():
                 rows(conn, "stats_plan", self._schema, limit=None)
                 record_filter = self._build_filter(conn, choice)
@@ -128,7 +131,10 @@ class RecordSearch(OperatorVerbs):
         subscription: str | None,
         payload: bool,
     ) -> FoundRecords:
-        """What the first lookup that finds anything finds; and which others, of those that read little, do too."""
+        """Run the lookups in order until one finds records, and load these records.
+
+        Note the other meanings under which a cheap lookup finds records, too.
+        """
         meant, search_page, others = None, SearchPage(), list[str]()
         for meaning, lookup in lookups.items():
             if not search_page.positions:
@@ -150,14 +156,12 @@ class RecordSearch(OperatorVerbs):
 
 
 def _check_query(query: RecordQuery) -> dict[str, Any]:
-    """The filters of the query, as they are meant."""
     given = {name: query.get(name) for name in RecordChoice.__annotations__}
     meant = {name: CHECKS[name](name, value) for name, value in given.items() if value is not None}
     return {"tenant_id" if name == "tenant" else name: value for name, value in meant.items()}
 
 
 def _build_lookups(what: str | int | UUID | None, query: RecordQuery) -> Lookups:
-    """The lookups of what names records, by meaning; none if nothing does."""
     named: dict[str, Any] = {name: query.get(name) for name in NAME_KEYWORDS} | {"what": what}
     given = {name: value for name, value in named.items() if value is not None}
     if unknown := query.keys() - RecordQuery.__annotations__.keys():
@@ -179,7 +183,7 @@ def _build_lookups(what: str | int | UUID | None, query: RecordQuery) -> Lookups
 
 
 def _text_lookups(text: str) -> Lookups:
-    """The lookups of a text, in the order in which they are tried."""
+    """Return the lookups for a text that may have several meanings, in the order in which they are tried."""
     aggregate, key = _by_aggregate(text), partial(log_search.by_key, key=text)
     with suppress(ValueError):
         return {EVENT: _by_event(UUID(text)), KEY: key, AGGREGATE: aggregate}
@@ -218,7 +222,6 @@ def _parse_id(value: arguments.Id) -> int | UUID | None:
 
 
 def _outcome_lookup(ended: str, lookups: Lookups, subscription: str | None) -> Lookups:
-    """The lookup of what ended so."""
     if ended not in OUTCOMES_OF_ENDING:
         raise ArgumentError("ended", f"{ended!r} is no ending: {hint(ended, OUTCOMES_OF_ENDING)}")
     if lookups:

@@ -1,4 +1,4 @@
-"""The session in which operators' verbs run: on the primary, under a name that the server shows."""
+"""The base class of the operator commands, which opens their sessions on the primary."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -15,9 +15,12 @@ log = logging.getLogger("partbox.commands")
 
 
 class OperatorVerbs:
-    """Verbs about the outbox with these settings in the database of `dsn`; each opens a connection of its own."""
+    """A base of the commands on one noun of an outbox. Each command opens a connection of its own.
 
-    _noun: ClassVar[str]  # names its connections, and its commands in logs
+    `_noun` names the connections, which the server shows, and the commands in logs.
+    """
+
+    _noun: ClassVar[str]
 
     def __init__(self, dsn: Callable[[], str], settings: Settings) -> None:
         self._dsn = dsn
@@ -26,7 +29,7 @@ class OperatorVerbs:
 
     @contextmanager
     def _session(self, subscription: str | None = None) -> Iterator[Conn]:
-        """A connection, for a subscription that exists there."""
+        """Open a connection for one command. Raise PartboxError if the subscription does not exist."""
         if subscription is not None:
             arguments.text("subscription", subscription)
         with session(self._dsn, self._settings, f"partbox {self._noun}") as conn:

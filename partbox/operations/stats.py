@@ -1,4 +1,4 @@
-"""Numbers of an outbox: counts, partitions, processes, records a page at a time, rates, news."""
+"""Numbers of an outbox: counts, partitions, processes and pages of records; and rates and news computed from them."""
 
 from collections import Counter, deque
 from dataclasses import dataclass
@@ -12,56 +12,63 @@ from partbox.errors import PartboxError
 from partbox.operations import arguments
 from partbox.operations.session import OperatorVerbs
 
-LARGEST_PAGE = 1_000
+LARGEST_PAGE = 1_000  # records
 FAILED_STATES = ("retrying", "dead")
 
 
 class Stats(OperatorVerbs):
-    """The numbers of an outbox. Every call opens a connection of its own and asks one statement.
+    """Commands that read the numbers of an outbox. Every call opens a connection of its own and runs one statement.
 
-    `overview`, `cluster`, `partitions` and `records` count up to 10,000 pending records of a partition and estimate
-    beyond; parked ones are counted, completed ones estimated. Pages hold at most 1,000 records by id, without payloads:
-    the next one begins `after` the last id of the one before. Raises PartboxError with the remedy, for a subscription
-    that does not exist too; psycopg.Error if the database cannot be reached: no answer ever means "none".
+    `overview`, `cluster`, `partitions` and `records` count up to 10,000 pending records of a partition exactly and
+    estimate larger numbers. Parked records are counted, completed ones are estimated. A page holds at most 1,000
+    records in id order, without payloads. The next page begins `after` the last id of the previous page. Raise
+    PartboxError with a remedy, also for an unknown subscription, and psycopg.Error if the database cannot be reached,
+    so an empty result always means that there are none.
     """
 
     _noun = "stats"
 
     def overview(self) -> Overview:
-        """All subscriptions at one moment: their processes, partitions and counts."""
+        """Return the numbers of all subscriptions with their processes and partitions, read at one moment."""
         with self._session() as conn:
             return stats.overview(conn, self._schema)
 
     def cluster(self, subscription: str = "default") -> Cluster:
-        """One subscription: its processes, its 256 partitions, its counts."""
+        """Return the numbers of one subscription with its processes and its 256 partitions."""
         arguments.text("subscription", subscription)
         with self._session() as conn:
             return stats.cluster(conn, self._schema, subscription)
 
     def partitions(self, subscription: str = "default") -> tuple[PartitionStats, ...]:
-        """Its 256 partitions: owner, epoch, what is pending, how old the oldest is."""
+        """Return the 256 partitions of a subscription, with owner, epoch, pending records and their oldest age."""
         return self.cluster(subscription).partitions
 
     def records(self, subscription: str = "default") -> dict[str, int]:
-        """The number of the log's records that are pending, completed, and parked in each state, zeros too."""
+        """Return the numbers of a subscription's records: pending, completed, and parked in each state."""
         return self.cluster(subscription).records
 
     def pending(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
-        """Records that it has not consumed yet. Reads at most a page of each partition, and what committed late."""
+        """Return a page of the records that the subscription has not consumed yet.
+
+        The statement reads at most a page of each partition, and the records that committed late.
+        """
         return self._page("page_pending", subscription, limit, after)
 
     def failed(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
-        """Records that failed: those that wait for another attempt (retrying), and dead ones."""
+        """Return a page of the failed records: dead, or waiting for another attempt (retrying)."""
         return self._page("page_parked", subscription, limit, after, states=[*FAILED_STATES])
 
     def parked(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
-        """Records that are parked in any state: failed, deferred, delayed, held, ready, dead, discarded."""
+        """Return a page of the records parked in any state: failed, deferred, delayed, held, ready, dead, discarded."""
         return self._page("page_parked", subscription, limit, after, states=[*STATES])
 
     def completed(
         self, subscription: str = "default", limit: int = 100, after: int | None = None
     ) -> list[RecordStatus]:
-        """Records that are done and that no purge has removed yet. Reads at most a page of each partition."""
+        """Return a page of the completed records that no purge has removed.
+
+        At most a page of each partition is read.
+        """
         return self._page("page_completed", subscription, limit, after)
 
     def _page(self, name: str, subscription: str, limit: int, after: int | None, **more: object) -> list[RecordStatus]:
@@ -79,7 +86,7 @@ RATE_WINDOW: Final = 5.0  # seconds over which rates are averaged
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Per second: records that were published, and that the subscription has delivered; both estimates."""
+    """Estimated records per second that were published, and that a subscription has delivered."""
 
     published: float
     delivered: float
@@ -92,14 +99,14 @@ class _Point(NamedTuple):
 
 
 class RateMeter:
-    """Rates of all subscriptions over the last seconds; feed it every overview."""
+    """A meter of the rates of all subscriptions over the last seconds, which has to observe every overview."""
 
     def __init__(self) -> None:
         self._last: Overview | None = None
         self._points: dict[str, deque[_Point]] = {}
 
     def observe(self, overview: Overview) -> None:
-        """Take in an overview; one that is not newer than the last is ignored."""
+        """Add an overview. An overview that is not newer than the previous one is ignored."""
         last = self._last
         if last is not None and overview.at <= last.at:
             return
@@ -110,7 +117,7 @@ class RateMeter:
         }
 
     def rates(self, subscription: str) -> Rates | None:
-        """The rates; None before the second overview."""
+        """Return the rates of a subscription, or None before its second overview."""
         points = self._points.get(subscription)
         if points is None or len(points) < 2:
             return None
@@ -135,10 +142,11 @@ class RateMeter:
 
 
 def delivered(before: Cluster, after: Cluster, drawn: int) -> float:
-    """About how many records were finished between two looks, while `drawn` ids were drawn; below 0 after a replay.
+    """Return about how many records were finished between two reads of a cluster, while `drawn` ids were drawn.
 
-    Where both counts of a partition are exact: what was published less what more is pending. Where one is estimated it
-    is far off by more than was delivered; there the cursor's way counts, as densely records as lie above it now.
+    The result is negative after a replay. If both counts of a partition are exact, the number is the published records
+    minus the growth of the pending ones. An estimated count is off by more than the number delivered, so there the ids
+    that the cursor has passed are multiplied by the density of records above it.
     """
     parked = sum(after.parked.values()) - sum(before.parked.values())
     if before.unlisted or after.unlisted:
@@ -160,7 +168,7 @@ MAX_NEWS: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class NewsItem:
-    """News of a subscription; `kind` is joined, gone, leaves, moved or said."""
+    """One line of news about a subscription. `kind` is joined, gone, leaves, moved or said."""
 
     at: datetime
     kind: str
@@ -168,13 +176,13 @@ class NewsItem:
 
 
 class NewsFeed:
-    """The last happenings, the newest last."""
+    """A list of the latest news, oldest first."""
 
     def __init__(self, kept: int = MAX_NEWS) -> None:
         self.happenings: deque[NewsItem] = deque(maxlen=kept)
 
     def add(self, text: str, kind: str = "said", at: datetime | None = None) -> NewsItem:
-        """Add and return one more; default: it happened just now."""
+        """Append a line of news, with the present time if none is given, and return it."""
         made = NewsItem(at or datetime.now(UTC), kind, text)
         self.happenings.append(made)
         return made
@@ -182,9 +190,12 @@ class NewsFeed:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The differences between two looks: processes by what became of them, `gone` with the partitions they still owned.
+    """Differences between two reads of a cluster.
 
-    `claims` has the old owner (None unless it lost the partition since) and the new one of each claimed partition.
+    `gone` has the number of partitions that each lost process still owned.
+
+    `claims` maps each claimed partition to the old owner, None if it had released the partition before, and the new
+    one.
     """
 
     joined: tuple[Instance, ...]
@@ -194,7 +205,7 @@ class Changes:
 
 
 def compare_clusters(before: Cluster, after: Cluster) -> Changes:
-    """Compare two looks at a subscription."""
+    """Return the differences between two reads of a cluster."""
     was = {each.instance_id: each for each in before.instances}
     now = {each.instance_id: each for each in after.instances}
     owned = Counter(each.owner for each in before.partitions)

@@ -1,9 +1,9 @@
-"""Subscriptions for operators: create, list, pause, resume, replay, drop.
+"""Subscriptions: create, list, pause, resume, replay and drop them.
 
-A replay and a drop need a quiet subscription: paused, with no owners. Workers release by themselves: at their next tick
-they see that nothing is assigned to them, start no further handler and release each partition when its last one has
-ended. Dead ones release nothing, so they are buried here when their lease is over; without a supervisor of the
-subscription nothing else would do it.
+Replay and drop need a paused subscription without owners. Workers release their partitions by themselves: at the next
+tick they find that no partition is assigned to them, start no further handler, and release each partition when its last
+handler has ended. Dead workers release nothing. They are buried here when their lease is over, because a subscription
+without a supervisor has nobody else to do it.
 """
 
 import logging
@@ -33,31 +33,34 @@ from partbox.text.wording import command, counted, several
 
 log = logging.getLogger("partbox.commands")
 
-CHECK_INTERVAL = 0.05  # seconds between two checks of the holders
-TIMEOUT = 60.0
+CHECK_INTERVAL = 0.05  # seconds between two reads of the holders
+TIMEOUT = 60.0  # seconds
 
 Result = TypeVar("Result")
+# Called after each read with the holders that the command waits for.
 Progress = Callable[[Sequence[Holder]], None]
-"""Called at every check with the holders that are waited for."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, and how it has left the subscription, in words."""
+    """A Ctrl-C during a command. The message says in which state the subscription is left."""
 
 
 class StillBusy(PartboxError):
-    """The subscription was not quiet in time."""
+    """Partitions are still owned, or processes still run, at the end of the timeout."""
 
 
 class FinalState(NamedTuple):
-    """The state in which a failure leaves a subscription; `known`: as it was before, and that was never in doubt."""
+    """The state in which a failed command leaves a subscription.
+
+    `known` is True if that is the state before the command and was never in doubt.
+    """
 
     text: str
     known: bool
 
 
 def describe_holders(left: Sequence[Holder]) -> str:
-    """The holders, in words for people."""
+    """Return a text that names the processes that hold a subscription."""
     return several([f"{each.node} {each.pid}" if each.node else "a dead process" for each in left])
 
 
@@ -72,10 +75,10 @@ REFUSALS: dict[Problem, str] = {
 
 
 class Subscriptions(OperatorVerbs):
-    """The subscriptions of an outbox. Every call opens a connection of its own.
+    """Commands on the subscriptions of an outbox. Every call opens a connection of its own.
 
-    What cannot be done raises PartboxError with the remedy; a database that cannot be reached raises psycopg.Error.
     Times are datetimes with a zone, or texts in ISO 8601. A `timeout` is seconds, a timedelta, or a text such as "2m".
+    An impossible command raises PartboxError with a remedy, an unreachable database raises psycopg.Error.
     """
 
     _noun = "subscription"
@@ -83,11 +86,7 @@ class Subscriptions(OperatorVerbs):
     def create(
         self, name: str, start: Moment = "beginning", types: Iterable[str | Enum | type[Instance]] | None = None
     ) -> None:
-        """Make a subscription that gets what the log holds from the "beginning", from a time, or from "now" on.
-
-        Now: what had committed before the call is not delivered; what commits after it is, once, also of transactions
-        that were open. A time is that of publishing. `types`: only events of these types; None is all.
-        """
+        """Create a subscription that delivers the log from its "beginning", from a publishing time, or from "now"."""
         name, wanted = arguments.subscription_name(name), arguments.event_types(types)
         begin = arguments.start_position(start)
         with self._session() as conn:
@@ -101,19 +100,22 @@ class Subscriptions(OperatorVerbs):
         self._log("create", name, "created subscription %r from %s on, for %s", name, start, taken)
 
     def list(self) -> SubscriptionList:
-        """All subscriptions, by name."""
+        """Return all subscriptions, ordered by name."""
         with self._session() as conn:
             return list_subscriptions(conn, self._schema)
 
     def pause(self, name: str) -> bool:
-        """Deliver nothing more until it is resumed: workers end what runs, and release; False if it was paused.
+        """Stop delivery until the subscription is resumed. Return False if it was paused already.
 
-        What is published meanwhile waits in the log.
+        Workers end the handlers that run, and release their partitions. New events wait in the log.
         """
         return self._switch("pause", subscriptions.pause, name)
 
     def resume(self, name: str) -> bool:
-        """Deliver again, from where it stood still; False if it was not paused. Workers notice within a heartbeat."""
+        """Resume delivery where it stopped. Return False if the subscription was not paused.
+
+        Workers notice within a heartbeat.
+        """
         return self._switch("resume", subscriptions.resume, name)
 
     def _switch(self, verb: str, act: Callable[[Conn, str, str], bool | None], name: str) -> bool:
@@ -132,12 +134,14 @@ class Subscriptions(OperatorVerbs):
         timeout: arguments.Length = TIMEOUT,
         progress: Progress | None = None,
     ) -> int:
-        """Deliver again, in order, everything from a record id or a time on; how many of 256 partitions were set back.
+        """Deliver everything from a record id or a time on again, in order.
 
-        It pauses the subscription, waits at most `timeout` until its workers have released everything, and lets it go
-        on unless it was paused before. What is parked from there on (dead, retrying, waiting) is forgotten and comes
-        anew, with all its attempts. PartboxError where a purge has removed records, and if the workers do not release
-        in time: nothing is changed, and it goes on.
+        Return how many of 256 partitions were set back.
+
+        The subscription is paused until its workers have released everything, at most for `timeout`, and resumed
+        afterwards unless it was paused before. Parked records from the position on (dead, retrying, waiting) are
+        forgotten and delivered anew, with all their attempts. Raise PartboxError, without any change, if a purge has
+        removed records from there on, or if the workers do not release in time.
         """
         position, patience = arguments.replay_position(from_id, from_time), arguments.length("timeout", timeout)
         with self._session(name) as conn:
@@ -157,10 +161,10 @@ class Subscriptions(OperatorVerbs):
         return rewound
 
     def drop(self, name: str, timeout: arguments.Length = TIMEOUT, *, progress: Progress | None = None) -> None:
-        """Delete a subscription with its cursors and parked records; the log stays as it is.
+        """Delete a subscription with its cursors and parked records. The log is not changed.
 
-        Stop its workers first: it pauses it and waits at most `timeout` until they have released everything and ended.
-        PartboxError if they have not: nothing is changed, and it goes on unless it was paused before.
+        Stop its workers first: the subscription is paused, and all of them must have ended within `timeout`. Otherwise
+        raise PartboxError; nothing is changed then, and the subscription is resumed unless it was paused before.
         """
         patience = arguments.length("timeout", timeout)
         with self._session(name) as conn:
@@ -175,7 +179,10 @@ class Subscriptions(OperatorVerbs):
 
     @contextmanager
     def _session(self, subscription: str | None = None) -> Iterator[Conn]:
-        """A connection to the primary that may read the sequence, for a subscription that exists there."""
+        """Open a session on the primary that may read the id sequence.
+
+        Raise PartboxError for an unknown subscription.
+        """
         with super()._session(subscription) as conn:
             check(conn, self._schema)
             yield conn
@@ -190,13 +197,12 @@ class Subscriptions(OperatorVerbs):
         *,
         members: bool,
     ) -> Result:
-        """Call `act`, with whether it was paused here, while no partition has an owner and, with `members`, there is no
-        instance; what `act` returns.
+        """Pause the subscription, wait until no partition has an owner, and return `act(paused_here)`.
 
-        It goes on again whatever fails: the pause itself, the wait, which is a PartboxError after `timeout` seconds,
-        `act`, or the connection, for which there is another one; and if it is interrupted. It is left as `act` leaves
-        it when that succeeds. A function and not a context manager: a signal between the pause and the block of a
-        `with` would meet neither.
+        With `members`, wait until no instance is left, either. If the pause, the wait (StillBusy after `timeout`
+        seconds) or `act` fails, or Ctrl-C interrupts, a subscription that was paused here is resumed, through a new
+        connection if need be. After a success it stays as `act` leaves it. This is a function, not a context manager,
+        because a signal that arrives between the pause and the block of a `with` would skip the resume.
         """
         paused_here = not subscriptions.paused(conn, self._schema, name)
         acting = False
@@ -217,7 +223,6 @@ class Subscriptions(OperatorVerbs):
     def _wait_for_holders(
         self, conn: Conn, name: str, timeout: float, progress: Progress | None, members: bool
     ) -> Sequence[Holder]:
-        """Wait until it stands still; the holders that are left when the time is over."""
         silence, end = SilenceWatch(), time.monotonic() + timeout
         while True:
             found = subscriptions.list_holders(conn, self._schema, name)
@@ -230,7 +235,7 @@ class Subscriptions(OperatorVerbs):
             time.sleep(CHECK_INTERVAL)
 
     def _bury_expired(self, conn: Conn, name: str, found: Sequence[Holder], silence: SilenceWatch) -> None:
-        """Bury those whose lease is over, and free the partitions of owners that are no instances any more."""
+        """Bury the processes whose lease is over, and free the partitions of owners that are no longer instances."""
         expired = silence.expired((each.beat for each in found if each.beat is not None), time.monotonic())
         if expired or any(each.beat is None for each in found):
             buried, freed = instances.bury(conn, self._schema, expired, known_dead=False)
@@ -240,7 +245,10 @@ class Subscriptions(OperatorVerbs):
                 log_event(log, "buried", text, name, left, subscription=name, instances=gone, partitions=freed)
 
     def _resume_paused(self, conn: Conn, name: str, acting: bool) -> FinalState:
-        """Resume what was paused here; through a new connection if this one is lost."""
+        """Resume a subscription that was paused here, through a new connection if this one is lost.
+
+        Return its final state.
+        """
         known = True
         try:
             try:
@@ -257,7 +265,7 @@ class Subscriptions(OperatorVerbs):
         return FinalState(_resumed_text(resumed, acting), known)
 
     def _keep_paused(self, conn: Conn, name: str, acting: bool) -> FinalState:
-        """The end of a verb on a subscription that was paused before: it stays paused, unless it is gone."""
+        """Return the final state of a subscription that was paused before the command, and stays so."""
         if not acting:
             return FinalState("nothing was changed; it stays paused, as it was before", known=True)
         perhaps = "what was asked for may have been done; if not, it stays paused, as it was before"
@@ -268,7 +276,6 @@ class Subscriptions(OperatorVerbs):
         return FinalState(_resumed_text(None, acting) if gone else perhaps, known=True)
 
     def _check(self, conn: Conn, position: ReplayPosition) -> None:
-        """Refuse before anything is paused what cannot be done anyway."""
         replay_range = subscriptions.replay_range(conn, self._schema, *position)
         if replay_range.ahead:
             raise ArgumentError("from_time", f"{position} lies in the future: give a time that is past")
@@ -279,7 +286,10 @@ class Subscriptions(OperatorVerbs):
 
 
 def _resumed_text(resumed: bool | None, acting: bool) -> str:
-    """The result of resuming it, in words: a replay resumes by itself when it is done, a drop leaves nothing."""
+    """Return the result of resuming as text.
+
+    A replay resumes by itself once it is done, a drop leaves nothing to resume.
+    """
     if resumed is None:
         return "it has been dropped"
     if acting and not resumed:
@@ -288,7 +298,6 @@ def _resumed_text(resumed: bool | None, acting: bool) -> str:
 
 
 def _explain_error(name: str, error: BaseException, final_state: FinalState) -> BaseException:
-    """The error, with the state in which the subscription is left where that is not obvious."""
     if isinstance(error, KeyboardInterrupt):
         return Interrupted(f"subscription {name!r}: {final_state.text}")
     if isinstance(error, StillBusy):

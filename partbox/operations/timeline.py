@@ -1,4 +1,4 @@
-"""What became of a record, in words: a line for each thing that befell it, and one for where it stands."""
+"""The history of a record as lines of text."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from partbox.protocol.delivery_status import DeliveryStatus, HistoryEntry
 from partbox.text.wording import brief, counted, in_short, moment
 
 END_OF_TIME: Final = datetime.max.replace(tzinfo=UTC)
+# Texts by outcome. "unhandled" is an ignored event without an attempt. An outcome of a newer version is shown as it is.
 OUTCOME_TEXTS: Final = {
     "failed": "attempt {attempt} failed{run}{process}{error}",
     "dead": "given up{after}{process}{error}",
@@ -23,7 +24,6 @@ OUTCOME_TEXTS: Final = {
     "discarded": "discarded{who}",
     "cancelled": "cancelled{who}",
 }
-"""By outcome, ignored ones that did not run as "unhandled"; one that a newer version writes stands as it is."""
 STATE_TEXTS: Final = {
     "waiting": "waits to be read",
     "running": "is running",
@@ -44,7 +44,7 @@ STATE_TEXTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TimelineEntry:
-    """A line of a story: when, in which subscription (None: in all of them), and what; `at` None is now."""
+    """One line of a record's history. A `subscription` of None stands for all, an `at` of None for now."""
 
     at: datetime | None
     subscription: str | None
@@ -52,15 +52,19 @@ class TimelineEntry:
 
 
 def timeline(record: FoundRecord) -> list[TimelineEntry]:
-    """The story of a record, the oldest first. Texts may hold what somebody has typed: errors, names, reasons."""
+    """Return the history of a record in all subscriptions, and its present state, oldest first.
+
+    The texts may contain user input: errors, names, reasons.
+    """
     entries = [TimelineEntry(record.published_at, None, "published"), *_delay_entries(record)]
     for standing in record.standings:
         entries += _status_entries(standing)
-    return sorted(entries, key=lambda each: each.at or END_OF_TIME)  # stable: what is of one moment stays in its order
+    # The sort is stable, so entries of the same time keep their order.
+    return sorted(entries, key=lambda each: each.at or END_OF_TIME)
 
 
 def summary(standing: DeliveryStatus) -> str:
-    """What became of a record in a subscription, in one line."""
+    """Return the state of a record in a subscription as one line."""
     tries = f" after {counted(standing.attempts, 'attempt')}" if standing.attempts else ""
     text_of_state = STATE_TEXTS[standing.state].format(
         due=moment(standing.due_at), since=moment(standing.since), tries=tries
@@ -80,7 +84,7 @@ def _delay_entries(record: FoundRecord) -> Iterator[TimelineEntry]:
 
 
 def _status_entries(standing: DeliveryStatus) -> Iterator[TimelineEntry]:
-    """Its history, and where it stands unless that has been told."""
+    """Yield the history of a record in a subscription, and its present state unless the last entry shows it."""
     for entry in standing.history:
         yield TimelineEntry(entry.at, standing.subscription, entry_text(entry))
     end, last = standing.delivered, standing.history[-1] if standing.history else None
@@ -89,7 +93,7 @@ def _status_entries(standing: DeliveryStatus) -> Iterator[TimelineEntry]:
 
 
 def entry_text(entry: HistoryEntry) -> str:
-    """An entry of a history in words."""
+    """Return the text of an entry of the history."""
     ran = entry.outcome != "ignored" or entry.attempt > 0
     return OUTCOME_TEXTS.get(
         entry.outcome if ran else "unhandled", f"{entry.outcome}{{process}}{{who}}{{error}}"
