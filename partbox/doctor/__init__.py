@@ -1,1 +1,4 @@
-"""`partbox doctor`: read by `db.inspect.evidence`, judged by `checks`, and told as findings with their remedies."""
+"""`partbox doctor`: finds the causes of trouble in an outbox, with remedies.
+
+`db.inspect.evidence` reads the evidence, and `checks` turn it into findings.
+"""

@@ -1,4 +1,4 @@
-"""The case that is judged, its findings, and the form of a check: a pure function from a case to findings."""
+"""The input of the checks, their findings, and decorators that make a check of a pure function."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,9 +23,10 @@ UNFINISHED_STATES = ("retrying", "deferred", "held", "ready")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The evidence of one moment. `before`: the numbers some seconds earlier, None if one look was enough.
+    """The evidence of one moment, on which the checks judge.
 
-    `skew`: seconds that this host's clock is ahead of the database's.
+    `before` holds the numbers of some seconds earlier, or None if no second look was needed. `skew` is the number of
+    seconds by which this host's clock is ahead of the database's.
     """
 
     schema: str
@@ -36,58 +37,59 @@ class Case:
 
     @property
     def clusters(self) -> tuple[Cluster, ...]:
+        """The subscriptions with their numbers, none if the numbers could not be read."""
         return self.evidence.overview.clusters if self.evidence.overview else ()
 
     def ago(self, seconds: float | None) -> datetime | None:
-        """The time so long before its moment; None if either is unknown."""
+        """Return the time that lies `seconds` before the evidence was read, or None if either is unknown."""
         now = self.evidence.overview
         return None if now is None or seconds is None else now.at - timedelta(seconds=seconds)
 
     def command(self, text: str, subscription: str | None = None, *arguments: str, options: Sequence[str] = ()) -> str:
-        """A command of ours for this schema, in backticks."""
+        """Return a partbox command for this schema, in backticks."""
         return command(text, self.schema, subscription, *arguments, options=options)
 
     def node(self, process: Instance) -> str:
-        """The name of its node, which a host may have several of."""
+        """Return the name of a process's node. A host may have several nodes."""
         known = (node_names(cluster.instances) for cluster in self.clusters if process in cluster.instances)
         return next(known, {}).get(process.instance_id, process.node)
 
     def process(self, process: Instance) -> str:
-        """The process's name, and the time of its last heartbeat."""
+        """Return a text with the process, its node and the time since its last heartbeat."""
         heartbeat = f"heartbeat {age(process.heartbeat_age)} ago (lease {age(process.lease)})"
         owns = counted(process.partitions, "partition")
         return f"process {process.pid} on {self.node(process)}, {heartbeat}, {owns}"
 
     def braked(self, subscription: str) -> list[ParkedCounts]:
-        """The partitions of a subscription that read nothing new, because too many of their records are parked."""
+        """Return the partitions of a subscription that read nothing new because too many records are parked."""
         of_subscription = (each for each in self.evidence.open if each.subscription == subscription)
         return [each for each in of_subscription if each.rows >= self.limits.braked]
 
     def earlier(self, subscription: str) -> Cluster | None:
-        """The cluster as it was at the first look."""
+        """Return the cluster of a subscription as it was at the first look, or None."""
         found = self.before.clusters if self.before else ()
         return next((each for each in found if each.subscription == subscription), None)
 
 
 class Severity(StrEnum):
-    """The severity of a finding, the worst first."""
+    """The severity of a finding. The members are ordered, the worst first."""
 
+    # Events wait or are lost until somebody acts. The exit code is 1.
     PROBLEM = "problem"
-    """Events wait or are lost until somebody does something: the exit code is 1."""
 
+    # Delivery works, but slowly or unsafely, or it will stop one day.
     WARNING = "warning"
-    """Delivery works, but slower than it could, not safely, or it will stop one day."""
 
+    # Information, and parts of the evidence that could not be read.
     NOTE = "note"
-    """Worth knowing; also what could not be looked at."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong: in one sentence, what shows it, and what to do, commands in backticks.
+    """A cause of trouble that was found, with a summary of one sentence, the evidence and the remedies.
 
-    `cause` is the name of the check that found it. It has been so `since` then, None if unknown. The texts are plain
-    and may hold what events and errors say.
+    Remedies have their commands in backticks. `cause` is the name of the check, `since` is None if the beginning is
+    unknown, and `subscription` is None if the finding concerns all.
     """
 
     severity: Severity
@@ -100,8 +102,11 @@ class Finding:
 
 
 class Symptom(NamedTuple):
-    """What a check has seen: a finding but for its cause, and its severity unless that is not the check's first one. It
-    has been so for `lasts` seconds."""
+    """A finding as a check yields it, without the cause.
+
+    A `severity` of None stands for the first severity of the check. `lasts` is the number of seconds since the trouble
+    began.
+    """
 
     summary: str
     evidence: tuple[str, ...] = ()
@@ -117,7 +122,11 @@ ClusterCheck = Callable[[Case, Cluster], Iterable[Symptom]]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A known cause of trouble; `judge` is None for what is met before there is a case."""
+    """A check for one cause of trouble.
+
+    `judge` is None for a cause that raises an error before there is a case. `meaning` is the text for the
+    documentation.
+    """
 
     name: str
     severities: tuple[Severity, ...]
@@ -131,12 +140,12 @@ class Check:
 
 
 def check(name: str, *severities: Severity) -> Callable[[CheckFunction], Check]:
-    """A check of this name, whose findings have one of these severities; its meaning is the docstring."""
+    """Make a check of a function, whose docstring becomes the meaning. The first severity is the default."""
     return lambda judge: Check(name, severities, " ".join((getdoc(judge) or "").split()), judge)
 
 
 def subscription_check(name: str, *severities: Severity) -> Callable[[ClusterCheck], Check]:
-    """A check that judges each subscription by itself."""
+    """Make a check of a function that judges one subscription at a time."""
 
     def make_check(judge: ClusterCheck) -> Check:
         @wraps(judge)
@@ -151,12 +160,12 @@ def subscription_check(name: str, *severities: Severity) -> Callable[[ClusterChe
 
 
 def healthy(findings: Iterable[Finding]) -> bool:
-    """True if nobody needs to act."""
+    """Return True if no finding is a problem."""
     return all(each.severity is not Severity.PROBLEM for each in findings)
 
 
 def group_by(found: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """The items by key; keys and items keep the order in which they come."""
+    """Group items by a key. Keys and items keep their order."""
     groups: dict[K, list[T]] = {}
     for each in found:
         groups.setdefault(key(each), []).append(each)
@@ -164,30 +173,32 @@ def group_by(found: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 
 def working_processes(cluster: Cluster) -> list[Instance]:
-    """Return the processes that work."""
+    """Return the processes that have a valid lease and are past their lifespan's start."""
     return [each for each in cluster.instances if not each.expired and each.lifespan is None]
 
 
 def starting_processes(cluster: Cluster) -> list[Instance]:
-    """Return the processes that are in their lifespan, the longest first."""
+    """Return the processes that are still in their lifespan, the longest first."""
     found = [(each.lifespan.seconds, each) for each in cluster.instances if each.lifespan and not each.expired]
     return [each for _, each in sorted(found, key=lambda pair: -pair[0])]
 
 
 def waiting(cluster: Cluster) -> int:
-    """Records that a worker has to do with, now or soon."""
+    """Return the number of records that workers have to deliver now or soon."""
     return cluster.pending + sum(cluster.parked.get(state, 0) for state in UNFINISHED_STATES)
 
 
 def unowned_partitions(cluster: Cluster) -> list[PartitionStats]:
-    """Partitions without an owner, or whose owner is gone."""
+    """Return the partitions without an owner, or with an owner that is no longer an instance."""
     instance_ids: set[UUID] = {each.instance_id for each in cluster.instances}
     return [each for each in cluster.partitions if each.owner not in instance_ids]
 
 
 def stalled_partitions(cluster: Cluster) -> list[PartitionStats]:
-    """Partitions with records that have waited for minutes in which nothing became of any record there; for less where
-    the owner is idle. Those do not count whose owner has events that wait for their turn under a limit."""
+    """Return the partitions with pending records that have made no progress for minutes, or whose owner is idle.
+
+    A partition is left out if its owner has events that wait under a limit.
+    """
     idle_owners = idle_processes(cluster)
     limited = {each.instance_id for each in cluster.instances if _is_limited(each)}
     waiting = (each for each in cluster.partitions if each.pending and each.owner not in limited)
@@ -195,7 +206,10 @@ def stalled_partitions(cluster: Cluster) -> list[PartitionStats]:
 
 
 def idle_processes(cluster: Cluster) -> set[UUID]:
-    """Processes that have neither read nor saved any of what waits in their partitions."""
+    """Return the processes that have made no progress in any of their partitions with pending records.
+
+    A process is left out if it reports a handler that runs for long, or events that wait under a limit.
+    """
     stalled_for: dict[UUID, float] = {}
     for each in cluster.partitions:
         if each.pending and each.owner is not None:
@@ -209,15 +223,18 @@ def idle_processes(cluster: Cluster) -> set[UUID]:
 
 
 def _is_limited(process: Instance) -> bool:
-    """True if a limit holds back events of the process, as one says every two seconds that does not hang."""
+    """Return True if the process has reported in the last seconds that a limit holds back events.
+
+    A living process reports that every two seconds, so an old report proves nothing.
+    """
     return (process.limits_age or 0.0) < REPORT_AGE_LIMIT and any(each.waiting for each in process.limits)
 
 
 def stalled_seconds(each: PartitionStats) -> float:
-    """Seconds in which a record of the partition has waited, and nothing became of any."""
+    """Return the seconds for which a record of the partition has waited without any progress of the partition."""
     return min(each.oldest_age or 0.0, seconds_quiet(each))
 
 
 def seconds_quiet(each: PartitionStats) -> float:
-    """Seconds since something became of a record of the partition, or it was claimed."""
+    """Return the seconds since the partition was last saved or claimed."""
     return min((age for age in (each.saved_age, each.claimed_age) if age is not None), default=0.0)

@@ -1,4 +1,4 @@
-"""Looks, looks again where a moment may deceive, and judges."""
+"""Runs the checks on evidence that is read once, or twice where one moment may mislead."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,16 +24,17 @@ from partbox.doctor.limits import KEY_WAIT, MANY_PENDING, RECENT_DEATH_AGE, Limi
 from partbox.settings import Settings
 from partbox.text.wording import in_short
 
-STATEMENT_TIMEOUT = 30.0  # seconds a statement may take
+STATEMENT_TIMEOUT = 30.0  # seconds
 SECOND_LOOK_AFTER = 3.0  # seconds; a handover takes less than one
 
-MAX_SEPARATE = 5  # subscriptions that have a finding each; of more as many are named
+# A check that finds more subscriptions than that yields one finding, which names as many.
+MAX_SEPARATE = 5
 SEVERITY_ORDER = tuple(Severity)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Doctor's findings, the worst first; `checks` are the names of all checks made."""
+    """The findings of doctor, the worst first. `checks` are the names of all checks that were made."""
 
     schema: str
     at: datetime
@@ -50,19 +51,22 @@ def examine(
     wait: Callable[[float], object] = time.sleep,
     clock: Callable[[], float] = time.time,
 ) -> Report:
-    """A report on the outbox, nothing changed; SchemaError or psycopg.Error if there is none that can be looked at."""
+    """Examine the outbox and return a report. Nothing is changed.
+
+    Raise SchemaError or psycopg.Error if there is no outbox that can be read.
+    """
     with connect(dsn(), lease=STATEMENT_TIMEOUT, pooler=settings.pooler, name="partbox doctor") as conn:
         return report(settings.schema_name, judge(_build_case(conn, settings.schema_name, limits, wait, clock)))
 
 
 def judge(case: Case) -> list[Finding]:
-    """The findings of every check on the case, the worst first."""
+    """Return the findings of all checks on a case, the worst first."""
     found = [finding for check in CHECKS for finding in _merge_findings(case, check(case))]
     return sorted(found, key=lambda each: SEVERITY_ORDER.index(each.severity))
 
 
 def report(schema: str, findings: Sequence[Finding]) -> Report:
-    """A report of these findings as of now."""
+    """Return a report of findings with the present time."""
     checks = tuple(check.name for check in CHECKS)
     return Report(schema, datetime.now(UTC), healthy(findings), tuple(findings), checks)
 
@@ -81,8 +85,11 @@ def _build_case(
 
 
 def _needs_second_look(seen: Overview) -> bool:
-    """True if a second look tells a handover from a partition that nobody takes, a burst from a growing backlog, what
-    has just become visible from what has been waiting."""
+    """Return True if a second look is needed to tell a lasting trouble from a passing one.
+
+    A second look tells a handover from a partition that nobody takes, a burst from a growing backlog, and records that
+    just became visible from records that have waited.
+    """
     return any(
         unowned_partitions(each)
         or stalled_partitions(each)
@@ -93,7 +100,10 @@ def _needs_second_look(seen: Overview) -> bool:
 
 
 def _clock_skew(evidence: Evidence, before: float, after: float) -> float:
-    """Seconds by which this host's clock is ahead of the database's, which was read in between."""
+    """Return the seconds by which this host's clock is ahead of the database's.
+
+    The database's clock was read between the local times `before` and `after`.
+    """
     if evidence.server is None:
         return 0.0
     there = evidence.server.clock
@@ -101,7 +111,7 @@ def _clock_skew(evidence: Evidence, before: float, after: float) -> float:
 
 
 def _merge_findings(case: Case, found: Iterable[Finding]) -> Iterator[Finding]:
-    """The findings of one check; those of more than a few subscriptions as one, with the worst of them."""
+    """Yield the findings of one check. If more than MAX_SEPARATE subscriptions have one, merge them."""
     every = [*found]
     for severity in Severity:
         alike = [each for each in every if each.severity is severity]

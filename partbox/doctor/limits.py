@@ -1,4 +1,4 @@
-"""From when on something is worth saying. Seconds, rows, bytes."""
+"""Thresholds of the checks, in seconds, rows or bytes."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,10 @@ LONG_TRANSACTION = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`transaction`: so long may one stay open; what else has a setting follows it, the rest is fixed."""
+    """Thresholds that follow from the settings. The other thresholds are constants.
+
+    `transaction` is the longest time for which a transaction may stay open.
+    """
 
     transaction: float = LONG_TRANSACTION
     lease: float = 6.0
@@ -19,48 +22,56 @@ class Limits:
     purge_interval: float = 3_600.0
     pooler: bool = False
     bell: str = "auto"
-    listens: bool = False  # by a DSN of its own, past a pooler
+    listens: bool = False  # through a DSN of its own, which bypasses a pooler
 
     @property
     def overdue(self) -> float:
-        """The age of a record that three purges should have deleted; a full segment goes whole, a quarter later."""
+        """The age in seconds from which a record should have been deleted by three purges.
+
+        A full segment is emptied as a whole, which may be a quarter of the retention later.
+        """
         return 1.25 * self.retain_done + 3 * self.purge_interval
 
     @property
     def braked(self) -> int:
-        """Open parked rows of a partition with which it reads hardly anything new; what runs counts as well."""
+        """The number of open parked rows from which a partition reads hardly anything new.
+
+        Running records count as well.
+        """
         return max(1, self.max_parked * 9 // 10)
 
     @property
     def lock_wait(self) -> float:
+        """The seconds from which a wait for a lock is a finding."""
         return min(5.0, self.transaction)
 
 
-LIFESPAN_LIMIT = 10.0  # time in a lifespan
-PAUSE_LIMIT = 3_600.0  # from here on a pause counts as forgotten
-RECENT_DEATH_AGE = 3_600.0  # age up to which a death counts as recent
-DEAD_FLOOD = 10  # recent deaths: more than a few bad events
-FAILED_ATTEMPTS = 3  # failures of one event that are more than a hiccup
-REPORT_AGE_LIMIT = 15.0  # age of what a process says of its limits that still tells that it lives
+LIFESPAN_LIMIT = 10.0  # in a lifespan
+PAUSE_LIMIT = 3_600.0  # from then on, a pause counts as forgotten
+RECENT_DEATH_AGE = 3_600.0  # up to that age, a death counts as recent
+DEAD_FLOOD = 10  # recent deaths, which are more than a few bad events
+FAILED_ATTEMPTS = 3  # failures of one event, which are more than a passing error
+REPORT_AGE_LIMIT = 15.0  # age of a process's report about its limits that still proves that the process lives
 LIMIT_WAIT = 60.0  # wait for a turn
 KEY_WAIT = 60.0  # wait of a key
 MANY_DEFERRED = 50
-PARTITION_STALL = 150.0  # no progress in a partition
+PARTITION_STALL = 150.0  # without progress in a partition
+# Seconds and leases without progress in any partition of a process that reports no long-running handler.
 PROCESS_STALL = (
     20.0,
     4,
-)  # seconds, leases: no progress in any partition of a process that names no long-running handler
+)
 HANDLER_LIMIT = 60.0  # running time of a handler without a timeout
-TIMEOUT_OVERRUN = 10.0  # running time of a handler beyond its timeout, though its process is to end
-SINK_OUTAGE = 10.0  # time in which a broker acknowledges nothing, and refuses
-HOOK_OUTAGE = 5.0  # time in which dead events are taken by no hook
+TIMEOUT_OVERRUN = 10.0  # running time of a handler beyond its timeout, although its process should be replaced
+SINK_OUTAGE = 10.0  # in which a broker acknowledges nothing, and refuses
+HOOK_OUTAGE = 5.0  # in which no hook takes dead events
 MANY_PENDING = 1_000
 MAX_SKEW = 5.0
 SLOTS_USED = 0.9
 SEGMENT_LEFT = 1_000_000  # ids
-ROW_BYTES = 16_384  # a row of a hot table, its dead versions included
+ROW_BYTES = 16_384  # bytes of a row of a frequently updated table, including its dead versions
 SMALL_TABLE = 1 << 20
-GONE_LEASES = 3  # leases after which somebody should have buried it
+GONE_LEASES = 3  # leases after which a dead process should have been buried
 
 
 def limits_of(settings: Settings, transaction: float) -> Limits:

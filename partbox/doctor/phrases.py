@@ -1,4 +1,4 @@
-"""Names that findings use for sessions, aggregates and errors; never a payload or a password."""
+"""Texts for sessions, names and errors in findings. The texts never contain a payload or a password."""
 
 import re
 
@@ -8,25 +8,29 @@ from partbox.text.wording import in_short
 
 LISTENER = "partbox listener"
 WORKER_COMMAND = "worker MODULE:OUTBOX"
-RELOAD_COMMAND = "`select pg_reload_conf()`"  # else what `alter system` has set is not in force
+# `alter system set` takes effect after a reload only.
+RELOAD_COMMAND = "`select pg_reload_conf()`"
 MORE_WORKERS = "then more of them: `partbox worker … --concurrency`, `--processes`, or another node"
 
 _LITERAL = re.compile(r"'|\$[A-Za-z_]*\$")
-_LONGEST = 100  # characters of a name that is still copied by hand
+_LONGEST = 100  # characters of a name that people still copy
 
 
 def is_copyable(*names: str) -> bool:
-    """True if the names are safe in a command that people copy; hostile ones may be long or act on a terminal."""
+    """Return True if the names can be put into a command that people copy.
+
+    A long name cannot be copied, and a name with control characters may act on the terminal.
+    """
     return all(each.isprintable() and len(each) <= _LONGEST for each in names)
 
 
 def error_text(text: str | None, most: int = 160) -> str:
-    """An error's text, shortened."""
+    """Return the text of an error, with secrets masked, in at most `most` characters."""
     return in_short(masked(text), most) if text else "no reason is given"
 
 
 def statement_text(query: str | None) -> str:
-    """A statement up to its first literal, which may hold a payload."""
+    """Return a statement up to its first literal, because a literal may hold a payload."""
     if not query:
         return ""
     sql_literal = _LITERAL.search(query)
@@ -34,7 +38,7 @@ def statement_text(query: str | None) -> str:
 
 
 def session(each: OpenSession) -> str:
-    """The session's identity and its last statement."""
+    """Return a text that identifies a session, with its last statement."""
     parts = [f"user {each.user}"] if each.user else []
     parts += [f"application {in_short(each.application, 60)}"] if each.application else []
     parts += [f"from {each.address}"] if each.address else []
@@ -43,17 +47,20 @@ def session(each: OpenSession) -> str:
 
 
 def end_session_text(pid: int, application: str | None) -> str:
-    """The words, after "or", for ending a session. A worker's listener is not ended: its process does not read."""
+    """Return a text that says how to end a session. The text follows "or".
+
+    The session of a worker's listener is not terminated, because that process does not read.
+    """
     if application == LISTENER:
         return "look at its worker process, which does not take what it is sent: continue, or end, a stopped one"
     return f"end it: `select pg_terminate_backend({pid})`"
 
 
 def quote_name(name: str) -> str:
-    """A name as SQL takes it."""
+    """Return an SQL identifier, quoted if necessary."""
     return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else '"' + name.replace('"', '""') + '"'
 
 
 def sql_literal(text: str) -> str:
-    """A text as SQL takes it."""
+    """Return an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"

@@ -1,9 +1,9 @@
-"""Every known cause of trouble, in the order in which it is told: what explains others comes first."""
+"""The list of all checks."""
 
 from partbox.doctor.case import Check, Severity
 from partbox.doctor.checks import access, handlers, keys, limits, ownership, server, sessions, storage, workers
 
-# Met before there is a case to judge; the message is that of the error.
+# An error is raised for DATABASE and SCHEMA before there is a case. The finding has the message of the error.
 DATABASE = Check(
     "database", (Severity.PROBLEM,), "The database cannot be reached, refuses the connection, or is a standby."
 )
@@ -14,6 +14,7 @@ SCHEMA = Check(
     "server or its encoding is not supported.",
 )
 
+# In the order of the report: causes that explain others come first.
 CHECKS: tuple[Check, ...] = (
     DATABASE,
     SCHEMA,

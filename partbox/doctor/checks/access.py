@@ -1,5 +1,7 @@
-"""Causes that keep workers from seeing everything: row security, privileges, tables and segments in other
-places, rows that are gone; and from writing: triggers and rules of others. And others whose functions they may run."""
+"""Checks for objects that hide rows from workers, keep them from writing, or run foreign code as their role.
+
+Rows are hidden by row security, lacking privileges, and tables or segments that were replaced or detached.
+"""
 
 from collections.abc import Iterator
 
@@ -11,8 +13,10 @@ from partbox.text.wording import counted, several
 
 @check("row-security", Severity.PROBLEM)
 def row_security(case: Case) -> Iterator[Symptom]:
-    """Row security is on for a table and hides rows from the role of the workers: they read nothing until it is off, or
-    the role is exempt."""
+    """Row security is on for a table and hides rows from the role of the workers.
+
+    Workers read nothing until row security is off or the role is exempt.
+    """
     hidden = (each for each in case.evidence.access if each.hidden)
     for role, of_role in group_by(hidden, lambda each: each.role).items():
         tables = [each.name or "" for each in of_role]
@@ -28,8 +32,10 @@ def row_security(case: Case) -> Iterator[Symptom]:
 
 @check("privileges", Severity.PROBLEM)
 def privileges(case: Case) -> Iterator[Symptom]:
-    """A privilege that workers need was taken from their role: what needs it fails, and is tried again until it is
-    granted."""
+    """The role of the workers has lost a privilege.
+
+    Operations that need the privilege fail, and are retried until it is granted.
+    """
     lacking = (each for each in case.evidence.access if each.missing)
     for role, of_role in group_by(lacking, lambda each: each.role).items():
         yield Symptom(
@@ -41,8 +47,11 @@ def privileges(case: Case) -> Iterator[Symptom]:
 
 @check("displaced", Severity.PROBLEM)
 def displaced(case: Case) -> Iterator[Symptom]:
-    """Something else stands in the place of a table of ours, a segment was detached from the log by hand, so that
-    events in it are invisible, or cursors were deleted. Workers read nothing until all is back."""
+    """Tables, segments or cursors are missing from their place.
+
+    Another object stands in the place of a table of partbox, a segment was detached from the log by hand, so that its
+    events are invisible, or cursors were deleted. Workers read nothing until all is restored.
+    """
     if case.evidence.displaced is not None:
         problem, remedy = case.evidence.displaced
         yield Symptom(problem, (), (remedy,) if remedy else ())
@@ -50,8 +59,11 @@ def displaced(case: Case) -> Iterator[Symptom]:
 
 @check("triggers", Severity.PROBLEM, Severity.NOTE)
 def triggers(case: Case) -> Iterator[Symptom]:
-    """Somebody has put a trigger or a rule on a table of ours. A problem where it looks as if it kept rows as they are,
-    which raises nothing: what publishes or saves counts what was written, fails, and tries again until it is gone."""
+    """A table of partbox has a trigger or a rule of somebody else.
+
+    The finding is a problem if it seems to suppress writes, which raises no error: publishers and workers count the
+    rows they have written, fail, and retry until the trigger or rule is dropped.
+    """
     found, schema = case.evidence.triggers, quote_name(case.schema)
     for severity in (Severity.PROBLEM, Severity.NOTE):
         of_role = [each for each in found if each.drops is (severity is Severity.PROBLEM)]
@@ -67,10 +79,12 @@ def triggers(case: Case) -> Iterator[Symptom]:
 
 @check("search-path", Severity.WARNING)
 def search_path(case: Case) -> Iterator[Symptom]:
-    """Others may create functions in a schema of the `search_path` of the role that doctor connects as. PostgreSQL
-    prefers one that fits exactly to its own, so they can run their code as that role: in transactional handlers, behind
-    a pooler, and in other programs; partbox's own sessions do not look there. PostgreSQL 14 lets everybody create in
-    `public`."""
+    """Other roles may create functions in a schema of the `search_path` of the role that doctor connects as.
+
+    PostgreSQL prefers a function with exactly matching arguments to its own, so these roles can run code as that role:
+    in transactional handlers, behind a pooler, and in other programs. Sessions of partbox do not use the `search_path`.
+    PostgreSQL 14 lets all roles create in `public`.
+    """
     for each in case.evidence.path:
         if not each.creators:
             continue

@@ -1,4 +1,4 @@
-"""Handlers that do not come to an end, and brokers that do not take what is sent to them."""
+"""Checks for handlers that do not end, and for brokers and hooks that take nothing."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,7 +14,7 @@ MAX_SHOWN = 5
 
 
 class HangingHandler(NamedTuple):
-    """A handler that hangs, in a process."""
+    """A handler that hangs, and its process."""
 
     process: Instance
     running: RunningHandler
@@ -22,15 +22,18 @@ class HangingHandler(NamedTuple):
 
 @subscription_check("hanging-handler", Severity.PROBLEM)
 def hanging_handler(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """A handler has run for over a minute and has no timeout, or is over its timeout and runs on: its aggregate waits,
-    and so would a rebalance and a stop; where all handlers of a process hang, everything that the process owns waits.
+    """A handler has run for over a minute without a timeout, or runs on after its timeout.
+
+    The aggregate waits, and a rebalance and a stop would wait, too. If all handlers of a process hang, everything that
+    the process owns waits.
     """
     hangs = [
         HangingHandler(process, each)
         for process in working_processes(cluster)
         for each in process.running
         if each.seconds
-        > (HANDLER_LIMIT if each.timeout is None else each.timeout + TIMEOUT_OVERRUN)  # a timeout does not end it
+        # A timeout does not end a handler that does not cooperate.
+        > (HANDLER_LIMIT if each.timeout is None else each.timeout + TIMEOUT_OVERRUN)
     ]
     hangs.sort(key=lambda hang: -hang.running.seconds)
     if hangs:
@@ -45,7 +48,7 @@ def hanging_handler(case: Case, cluster: Cluster) -> Iterator[Symptom]:
 
 
 def _handler_rows(case: Case, hangs: list[HangingHandler]) -> Iterator[str]:
-    """A row for each handler, with the event that it has had for the longest."""
+    """Yield a line for each handler, with its longest running event."""
     for name, found in list(group_by(hangs, lambda hang: hang.running.handler).items())[:MAX_SHOWN]:
         process, running = found[0]
         processes = counted(len({hang.process for hang in found}), "process")
@@ -59,7 +62,7 @@ def _handler_rows(case: Case, hangs: list[HangingHandler]) -> Iterator[str]:
 
 
 def _waiting_rows(case: Case, cluster: Cluster, hangs: list[HangingHandler]) -> Iterator[str]:
-    """The records that wait, in the partitions of those events and in all that their processes own."""
+    """Yield the numbers of records that wait in the partitions of the hanging events, and in all of their processes."""
     numbers = {hang.running.partition for hang in hangs if hang.running.partition is not None}
     owners = {hang.process.instance_id for hang in hangs}
     pending = sum(each.pending for each in cluster.partitions if each.partition in numbers)
@@ -89,8 +92,10 @@ def _remedies(case: Case, hangs: list[HangingHandler]) -> Iterator[str]:
 
 @subscription_check("sink", Severity.PROBLEM, Severity.NOTE)
 def sink(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """A broker has acknowledged nothing for ten seconds, and what is sent to it fails: its events wait in the log. As a
-    note: the messages that each sink has sent since its processes began, and how long its broker takes.
+    """A broker has acknowledged nothing for ten seconds, and messages to it fail. The events wait in the log.
+
+    As a note: the messages that each sink has sent since its processes started, and the average time until
+    acknowledgement.
     """
     sinks = [each for each in cluster.sinks if not each.takes_dead_letters]
     failing = _failing_sinks(sinks, SINK_OUTAGE)
@@ -114,8 +119,10 @@ def sink(case: Case, cluster: Cluster) -> Iterator[Symptom]:
 
 @subscription_check("dead-letters", Severity.PROBLEM)
 def dead_letters(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """The dead-letter hook, or the target of `--dead-to`, has failed or not returned for five seconds, and dead events
-    wait for it. Nothing else does."""
+    """The dead-letter hook, or the target of `--dead-to`, has failed or not returned for five seconds.
+
+    Dead events wait for it, and nothing else does.
+    """
     owed = case.evidence.owed_dead_letters.get(cluster.subscription, 0)
     failing = _failing_sinks([each for each in cluster.sinks if each.takes_dead_letters], HOOK_OUTAGE)
     if failing and owed:
@@ -133,7 +140,6 @@ def dead_letters(case: Case, cluster: Cluster) -> Iterator[Symptom]:
 
 
 def _failing_sinks(sinks: list[SinkTraffic], over: float) -> list[SinkTraffic]:
-    """Those in trouble for more than so many seconds, the longest first."""
     failing = [each for each in sinks if (each.failing or 0.0) > over]
     return sorted(failing, key=lambda each: -(each.failing or 0.0))
 

@@ -1,4 +1,4 @@
-"""Records that cannot be finished: blocked aggregates, brakes, open circuits, dead ones."""
+"""Checks for records that cannot be finished: blocked aggregates, brakes, open circuits and dead records."""
 
 from collections.abc import Iterator
 
@@ -15,8 +15,11 @@ MAX_SHOWN = 5
 
 @check("blocked-key", Severity.PROBLEM)
 def blocked_key(case: Case) -> Iterator[Symptom]:
-    """An aggregate waits for an event whose handler keeps failing: at least three attempts failed, or it has been so
-    for a minute. Of many subscriptions the 50 with the most blocked aggregates are looked at."""
+    """An aggregate waits for an event whose handler keeps failing.
+
+    At least three attempts have failed, or the aggregate has been blocked for a minute. If there are many
+    subscriptions, the 50 with the most blocked aggregates are examined.
+    """
     for name, keys in _by_subscription(case).items():
         if blocked_keys_now := [each for each in keys if each.state == "retrying" and _is_lasting(case, each)]:
             yield _blocked_symptom(case, name, blocked_keys_now, "wait for an event whose handler fails")
@@ -24,7 +27,7 @@ def blocked_key(case: Case) -> Iterator[Symptom]:
 
 @check("blocked-by-dead", Severity.PROBLEM)
 def blocked_by_dead(case: Case) -> Iterator[Symptom]:
-    """An aggregate waits for a dead event (`on_dead = "block"`): somebody has to replay or skip it."""
+    """An aggregate waits for a dead event (`on_dead = "block"`). Somebody has to replay or skip the event."""
     for name, keys in _by_subscription(case).items():
         if blocked_keys_now := [each for each in keys if each.state == "dead"]:
             yield _blocked_symptom(case, name, blocked_keys_now, "wait for a dead event")
@@ -32,9 +35,11 @@ def blocked_by_dead(case: Case) -> Iterator[Symptom]:
 
 @check("braked", Severity.PROBLEM)
 def braked(case: Case) -> Iterator[Symptom]:
-    """A partition reads nothing new: it has `max_parked` parked records that failed or stand behind such. One aggregate
-    that is blocked for long, or an outage of what handlers call, does that. What only waits for a turn or a time does
-    not."""
+    """A partition reads nothing new because `max_parked` parked records have failed, or wait behind a failed record.
+
+    The cause is an aggregate that is blocked for long, or an outage of a service that handlers call. Records that only
+    wait for a turn or a time do not count.
+    """
     for name in dict.fromkeys(each.subscription for each in case.evidence.open):
         if full := case.braked(name):
             most = max(each.rows for each in full)
@@ -51,8 +56,11 @@ def braked(case: Case) -> Iterator[Symptom]:
 
 @check("waiting", Severity.WARNING, Severity.PROBLEM)
 def waiting(case: Case) -> Iterator[Symptom]:
-    """Half of `max_waiting` records of a subscription are parked because they wait for a turn or a time, and each has a
-    row. A problem where it is nearly all of it: partitions with more than their share read nothing new then."""
+    """At least half of `max_waiting` records of a subscription are parked because they wait for a turn or a time.
+
+    Each has a row. The finding is a problem at nine tenths: partitions with more than their share then read nothing
+    new.
+    """
     most = case.limits.max_waiting
     for name, rows in group_by(case.evidence.open, lambda each: each.subscription).items():
         total = sum(each.waiting for each in rows)
@@ -71,9 +79,12 @@ def waiting(case: Case) -> Iterator[Symptom]:
 
 @subscription_check("deferred", Severity.WARNING, Severity.PROBLEM)
 def deferred(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """Events are put off without an attempt being charged: the circuit of their handler is open because what it calls
-    is down (the database does not show circuits), or handlers return `RetryAfter`. A warning when they are many, a
-    problem when aggregates have waited for them for a minute."""
+    """Events are deferred, without a charged attempt.
+
+    Handlers return `RetryAfter`, or the circuit of a handler is open because the service it calls is down (circuits are
+    not stored in the database). The finding is a warning if there are many, and a problem if aggregates have waited for
+    a minute.
+    """
     name = cluster.subscription
     rows = [each for each in case.evidence.deferred if each.subscription == name]
     keys = [each for each in _by_subscription(case).get(name, []) if each.state == "deferred"]
@@ -109,8 +120,10 @@ def _blocked_text(case: Case, keys: list[BlockedKey]) -> Iterator[str]:
 
 @check("dead-flood", Severity.PROBLEM)
 def dead_flood(case: Case) -> Iterator[Symptom]:
-    """Many events died within the last hour: a handler, or what it is given, is broken. It names the most frequent
-    errors."""
+    """Many events died within the last hour, so a handler or its input is broken.
+
+    The most frequent errors are listed.
+    """
     for name, rows, lately in _dead_rows(case):
         if lately >= DEAD_FLOOD:
             shown = [each for each in rows[:MAX_SHOWN] if each.lately]
@@ -125,7 +138,7 @@ def dead_flood(case: Case) -> Iterator[Symptom]:
 
 @check("dead", Severity.WARNING)
 def dead(case: Case) -> Iterator[Symptom]:
-    """Dead events wait for a decision, until `retain_dead` is over."""
+    """Dead events wait for a decision until `retain_dead` is over."""
     for name, rows, lately in _dead_rows(case):
         if lately < DEAD_FLOOD:
             summary = counted(sum(each.rows for each in rows), "dead event")
@@ -134,7 +147,10 @@ def dead(case: Case) -> Iterator[Symptom]:
 
 @subscription_check("backlog-grows", Severity.WARNING)
 def backlog_grows(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """More than a thousand records wait, the oldest for over a minute, and more come than handlers finish."""
+    """The backlog grows.
+
+    More than a thousand records are pending, the oldest for over a minute, and more are published than handlers finish.
+    """
     earlier, now, then = case.earlier(cluster.subscription), case.evidence.overview, case.before
     if earlier is None or now is None or then is None or not working_processes(cluster) or cluster.paused:
         return
@@ -169,7 +185,6 @@ def _seconds_blocked(case: Case, key: BlockedKey) -> float:
 
 
 def _blocked_symptom(case: Case, name: str, blocked_keys_now: list[BlockedKey], why: str) -> Symptom:
-    """One row for those of one type that fail of the same kind of error."""
     groups = group_by(blocked_keys_now, lambda each: (each.event_type, each.error_type or each.error))
     known = len(_by_subscription(case)[name])
     total = next((each.blocked_keys for each in case.clusters if each.subscription == name), known)
@@ -204,7 +219,6 @@ def _remedies(case: Case, name: str, key: BlockedKey) -> Iterator[str]:
 
 
 def _dead_rows(case: Case) -> Iterator[tuple[str, list[DeadRows], int]]:
-    """The dead of each subscription, and how many of them died lately."""
     for name, rows in group_by(case.evidence.dead, lambda each: each.subscription).items():
         yield name, rows, sum(each.lately for each in rows)
 

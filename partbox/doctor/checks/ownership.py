@@ -1,4 +1,4 @@
-"""Ownership of partitions: processes that died, and partitions that nobody takes."""
+"""Checks for processes that died, and for partitions that no process takes."""
 
 from collections.abc import Iterator
 from uuid import UUID
@@ -18,13 +18,16 @@ from partbox.doctor.limits import GONE_LEASES
 from partbox.doctor.phrases import WORKER_COMMAND
 from partbox.text.wording import counted, several
 
-ByAssignee = dict[UUID | None, list[PartitionStats]]  # by assignee
+ByAssignee = dict[UUID | None, list[PartitionStats]]
 
 
 @subscription_check("expired-process", Severity.WARNING, Severity.PROBLEM)
 def expired_process(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """A process has sent no heartbeat for longer than its lease: it or its node died, froze or lost the database.
-    Others take its partitions over within two leases; a problem where nobody does."""
+    """A process has sent no heartbeat for longer than its lease.
+
+    The process or its node died, froze or lost the database. Other processes take over its partitions within two
+    leases. The finding is a problem if none does.
+    """
     expired = [each for each in cluster.instances if each.expired]
     if not expired or (not working_processes(cluster) and waiting(cluster) and not cluster.paused):
         return
@@ -44,11 +47,13 @@ def expired_process(case: Case, cluster: Cluster) -> Iterator[Symptom]:
 
 @subscription_check("unowned", Severity.PROBLEM)
 def unowned(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """Partitions have no owner for seconds, though processes live: their records wait. It names who was to take
-    them."""
+    """Partitions have had no owner for seconds, though processes live. The records there wait.
+
+    The assignees that should take them are listed.
+    """
     earlier, alive = case.earlier(cluster.subscription), working_processes(cluster)
     then = {each.partition: each.epoch for each in unowned_partitions(earlier)} if earlier else {}
-    # Nobody has claimed them between the two looks.
+    # No process has claimed the partition between the two looks, since its epoch is the same.
     unclaimed = [each for each in unowned_partitions(cluster) if then.get(each.partition) == each.epoch]
     if not unclaimed or cluster.paused or not alive:
         return
@@ -62,7 +67,6 @@ def unowned(case: Case, cluster: Cluster) -> Iterator[Symptom]:
 
 
 def _explain_unowned(case: Case, cluster: Cluster, unclaimed: ByAssignee) -> Iterator[str]:
-    """Why, by who was to take them."""
     there = {each.instance_id: each for each in cluster.instances}
     for assignee, partitions in unclaimed.items():
         numbers = several([str(each.partition) for each in partitions], 8)

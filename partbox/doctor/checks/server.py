@@ -1,4 +1,4 @@
-"""The server: its settings, clock, connections, notification queue, and what of them this role may not see."""
+"""Checks of the server: settings, clock, connections, notification queue, and evidence that this role may not read."""
 
 from collections.abc import Iterator
 
@@ -10,13 +10,13 @@ from partbox.protocol.bell import reason_off
 from partbox.text.wording import age, counted, several
 
 NEARLY_FULL = 0.9
-MAX_NAMED = 3  # sessions that are named if the server does not name one
-UNLOGGED_SINCE = 150_000  # the first version with sequences that are not logged
+MAX_NAMED = 3  # sessions that are named if the server does not name the holder
+UNLOGGED_SINCE = 150_000  # the first server version with unlogged sequences
 
 
 @check("connections", Severity.WARNING)
 def connections(case: Case) -> Iterator[Symptom]:
-    """Nearly all connection slots of the server are in use: workers that lose a connection may not get a new one."""
+    """Nearly all connection slots of the server are in use. Workers that lose a connection may not get a new one."""
     server = case.evidence.server
     if server and server.connections >= SLOTS_USED * server.most:
         yield Symptom(
@@ -32,8 +32,10 @@ def connections(case: Case) -> Iterator[Symptom]:
 
 @check("clock-skew", Severity.WARNING)
 def clock_skew(case: Case) -> Iterator[Symptom]:
-    """The clock of the host that doctor runs on differs from the database's. Leases and due times follow the database's
-    clock alone; `occurred_at` and log lines of that host are off."""
+    """The clock of the host that doctor runs on differs from the database's.
+
+    Leases and due times follow the database's clock alone, but `occurred_at` and log lines of that host are off.
+    """
     if abs(case.skew) >= MAX_SKEW:
         yield Symptom(
             f"this host's clock is {age(abs(case.skew))} {'ahead of' if case.skew > 0 else 'behind'} the database's",
@@ -44,8 +46,10 @@ def clock_skew(case: Case) -> Iterator[Symptom]:
 
 @check("durability", Severity.NOTE)
 def durability(case: Case) -> Iterator[Symptom]:
-    """Settings by which a crash of the server loses committed transactions: events with them (`synchronous_commit`), or
-    the whole database (`fsync`, `full_page_writes`)."""
+    """Settings of the server allow a crash to lose committed transactions.
+
+    Events are lost with them (`synchronous_commit`), or the whole database (`fsync`, `full_page_writes`).
+    """
     given = case.evidence.server.settings if case.evidence.server else {}
     off = [name for name in ("fsync", "full_page_writes", "synchronous_commit") if given.get(name) == "off"]
     if off:
@@ -58,9 +62,11 @@ def durability(case: Case) -> Iterator[Symptom]:
 
 @check("pooled-role", Severity.WARNING)
 def pooled_role(case: Case) -> Iterator[Symptom]:
-    """Behind a pooler (`pooler = true`) workers send no session options, so that their role has to carry them; the role
-    that doctor connects as does not: `jit`, `row_security`, `statement_timeout` and
-    `idle_in_transaction_session_timeout`."""
+    """The role that doctor connects as lacks settings.
+
+    Behind a pooler (`pooler = true`) workers send no session options, so their role needs `jit`, `row_security`,
+    `statement_timeout` and `idle_in_transaction_session_timeout`.
+    """
     server = case.evidence.server
     if not server or not case.limits.pooler:
         return
@@ -68,7 +74,8 @@ def pooled_role(case: Case) -> Iterator[Symptom]:
     wanted = {
         "jit": "off",
         "row_security": "off",
-        "statement_timeout": f"'{lease}ms'",  # or any other but none
+        # Any value is accepted but 0, which is no timeout.
+        "statement_timeout": f"'{lease}ms'",
         "idle_in_transaction_session_timeout": f"'{lease // 2}ms'",
         "default_transaction_isolation": "'read committed'",
     }
@@ -88,9 +95,11 @@ def pooled_role(case: Case) -> Iterator[Symptom]:
 
 @check("bell", Severity.NOTE)
 def bell(case: Case) -> Iterator[Symptom]:
-    """Publishers do not wake idle workers, which look for new events every `poll_idle` instead: the server is
-    PostgreSQL 14, or lets transactions be prepared, or workers are behind a pooler without `listen_dsn`. Not where
-    `bell` is off."""
+    """Publishers do not wake idle workers, which look for new events every `poll_idle` instead.
+
+    The server is PostgreSQL 14 or allows prepared transactions, or workers are behind a pooler without `listen_dsn`.
+    Not reported if `bell` is off.
+    """
     server, limits = case.evidence.server, case.limits
     if not server or limits.bell == "off":
         return
@@ -110,8 +119,10 @@ def bell(case: Case) -> Iterator[Symptom]:
 
 @check("autovacuum", Severity.WARNING)
 def autovacuum(case: Case) -> Iterator[Symptom]:
-    """Autovacuum is off, for the server or for a table that is updated all the time: it grows, and saving gets
-    slower."""
+    """Autovacuum is off for the server, or for a table with frequent updates.
+
+    The table grows, and saving cursors slows down.
+    """
     given = case.evidence.server.settings if case.evidence.server else {}
     off = [name for name in ("autovacuum", "track_counts") if given.get(name) == "off"]
     tables = [each.name for each in case.evidence.tables if each.autovacuum_off]
@@ -128,8 +139,10 @@ def autovacuum(case: Case) -> Iterator[Symptom]:
 
 @check("bloat", Severity.WARNING)
 def bloat(case: Case) -> Iterator[Symptom]:
-    """A table that is updated all the time is full of dead rows: each save reads through them. Something holds vacuum
-    back, or it does not run."""
+    """A table with frequent updates is full of dead rows, which each save has to read.
+
+    Something holds back vacuum, or vacuum does not run.
+    """
     for each in case.evidence.tables:
         rows = 256 * len(case.clusters) if each.name == "partition" else each.live + 1
         if each.size > max(SMALL_TABLE, rows * ROW_BYTES):
@@ -149,8 +162,10 @@ def bloat(case: Case) -> Iterator[Symptom]:
 
 @check("not-seen", Severity.NOTE, Severity.PROBLEM)
 def not_seen(case: Case) -> Iterator[Symptom]:
-    """This role may not see everything, or a table is locked: some checks had nothing to judge. A problem when that is
-    true of the outbox's own tables, for then nothing is said about delivery."""
+    """This role may not read everything, or a table is locked, so some checks had nothing to judge.
+
+    The finding is a problem if the tables of the outbox could not be read, because then delivery was not checked.
+    """
     evidence = case.evidence
     if evidence.server and not evidence.server.sees_all:
         role = evidence.server.user
@@ -175,9 +190,11 @@ def not_seen(case: Case) -> Iterator[Symptom]:
 
 @check("notification-queue", Severity.WARNING, Severity.PROBLEM)
 def notification_queue(case: Case) -> Iterator[Symptom]:
-    """The server's notification queue is filling up, because a session that listens does not take what is sent to it:
-    nobody wakes idle workers, or tells them of plans and commands. A problem when it is nearly full: then a transaction
-    that notifies, of whatever program, fails at its COMMIT."""
+    """The server's notification queue fills up because a listening session does not read its notifications.
+
+    Idle workers are not woken, and processes are not notified of plans and commands. The finding is a problem when the
+    queue is nearly full: then every transaction that notifies, of any program, fails at COMMIT.
+    """
     queue = case.evidence.queue
     if queue is None or queue.usage < WATCHED_USAGE:
         return

@@ -1,4 +1,4 @@
-"""The log itself: its ids, its cursors, its segments, and what should have been purged from it."""
+"""Checks of the log: its ids, cursors and segments, and records that should have been purged."""
 
 from collections.abc import Iterator
 
@@ -18,8 +18,10 @@ DEFAULT_XID = "pg_current_xact_id()"
 
 @check("copied", Severity.PROBLEM)
 def copied(case: Case) -> Iterator[Symptom]:
-    """The schema came from a dump or by logical replication: its cursors speak of another server's transactions, and
-    workers, which would lose events, refuse to start."""
+    """The schema came from a dump or by logical replication.
+
+    The cursors refer to transactions of another server, so workers would lose events, and refuse to start.
+    """
     if not case.evidence.is_original:
         yield Symptom(
             "this schema is a logical copy: its cursors are those of another database cluster",
@@ -33,9 +35,11 @@ def copied(case: Case) -> Iterator[Symptom]:
 
 @check("sequence-behind", Severity.PROBLEM)
 def sequence_behind(case: Case) -> Iterator[Symptom]:
-    """The id sequence is behind ids that are used, by the log, a cursor or a parked event: somebody has set it back, or
-    it was not copied with the rest. New events get ids that are taken, or that count as consumed. Workers read nothing
-    until it is raised."""
+    """The id sequence is behind ids in use, of the log, a cursor or a parked event.
+
+    The sequence was set back, or was not copied with the rest. New events get ids that are taken, or that count as
+    consumed. Workers read nothing until the sequence is raised.
+    """
     sequence, highest_used_id = case.evidence.sequence, case.evidence.highest_used_id
     if sequence is None or sequence.last is None or highest_used_id is None or highest_used_id <= sequence.last:
         return
@@ -48,8 +52,11 @@ def sequence_behind(case: Case) -> Iterator[Symptom]:
 
 @check("hidden", Severity.PROBLEM)
 def hidden(case: Case) -> Iterator[Symptom]:
-    """Events got ids that cursors had passed, for the id sequence was set back. Workers that start read nothing until
-    the cursors are told to look there again. Looked for among the last 10,000 ids that were passed."""
+    """Events got ids that cursors had passed, because the id sequence was set back.
+
+    Workers that start read nothing until the cursors are lowered. The check covers the last 10,000 ids that were
+    passed.
+    """
     found = case.evidence.hidden
     if found is not None:
         yield Symptom(
@@ -62,7 +69,9 @@ def hidden(case: Case) -> Iterator[Symptom]:
 @check("life", Severity.PROBLEM)
 def life(case: Case) -> Iterator[Symptom]:
     """The sequence `life` cannot be read, so no worker reads: a standby was promoted before its first restartpoint.
-    Workers that start, and migrations, make it anew."""
+
+    Workers that start, and migrations, create the sequence again.
+    """
     if case.evidence.life_error is not None:
         yield Symptom(
             "the sequence life cannot be read, so no worker reads",
@@ -73,8 +82,10 @@ def life(case: Case) -> Iterator[Symptom]:
 
 @check("sequence", Severity.PROBLEM)
 def sequence(case: Case) -> Iterator[Symptom]:
-    """Ids are not drawn as the cursors need it: one by one, rising, after the transaction id. With a cache, a cycle,
-    another step or other defaults, events are lost or reordered."""
+    """Ids are not drawn as the cursors require: one by one, rising, after the transaction id.
+
+    With a cache, a cycle, another increment or other defaults, events are lost or reordered.
+    """
     found = case.evidence.sequence
     wrong = list(_sequence_faults(case, found)) if found else []
     if wrong:
@@ -87,9 +98,13 @@ def sequence(case: Case) -> Iterator[Symptom]:
 
 @check("segments", Severity.WARNING)
 def segments(case: Case) -> Iterator[Symptom]:
-    """The last segment of the log is nearly full, or records are in the default one already: it takes any, but slows
-    down polls and purges. Or the server lets none be made, emptied or dropped: an event trigger of the database fails,
-    as most that name a table without its schema. Or one was begun and is not there, and publishing would fail at it."""
+    """The log runs out of segments, or segments cannot be changed.
+
+    The last segment is nearly full, or the default segment already holds records: it takes any record, but slows down
+    polls and purges. Or no segment can be made, emptied or dropped, because an event trigger of the database fails, as
+    most triggers do that name a table without its schema. Or a segment was begun and is missing, so that publishing
+    will fail at its first id.
+    """
     found, ids = case.evidence.segments, case.evidence.sequence
     if found is None or ids is None or ids.last is None:
         return
@@ -100,7 +115,8 @@ def segments(case: Case) -> Iterator[Symptom]:
             _segment_remedies(case),
         )
     triggers, ahead = case.evidence.event_triggers, sum(each > ids.last for each in found.lowers)
-    near = found.end is None or ids.last > found.end - SEGMENT_LEFT  # what the default one holds is from before
+    # Records in the default segment are older than a segment that has room, so they alone prove nothing.
+    near = found.end is None or ids.last > found.end - SEGMENT_LEFT
     if not near and found.refused is None and not (triggers and not ahead):
         return
     yield Symptom(
@@ -128,8 +144,10 @@ def _segments_summary(found: SegmentFacts, near: bool, ahead: int) -> str:
 
 @check("archive", Severity.WARNING)
 def archive(case: Case) -> Iterator[Symptom]:
-    """An archive is kept, and what has expired does not get into it: writing it fails, or nobody does. No purge removes
-    what is not in it, so the log grows."""
+    """An archive is kept, but expired records do not get into it: writing fails, or no process writes it.
+
+    A purge removes archived records only, so the log grows.
+    """
     found = case.evidence.archive
     if found is None:
         return
@@ -151,8 +169,10 @@ def archive(case: Case) -> Iterator[Symptom]:
 
 @check("purge", Severity.WARNING)
 def purge(case: Case) -> Iterator[Symptom]:
-    """Records are long past their retention: a subscription still needs them (it names which, and why), or nobody
-    purges. The log grows."""
+    """Records are long past their retention.
+
+    A subscription still needs them (it is named, with the reason), or no process purges. The log grows.
+    """
     for held in case.evidence.held:
         cluster = next((each for each in case.clusters if each.subscription == held.subscription), None)
         yield Symptom(
@@ -195,7 +215,6 @@ def _sequence_literal(case: Case) -> str:
 
 
 def _sequence_faults(case: Case, found: SequenceFacts) -> Iterator[tuple[str, str]]:
-    """The faults of the sequence, each with the statement that corrects it."""
     name = f"{quote_name(case.schema)}.record_id_seq"
     column = f"alter table {quote_name(case.schema)}.record alter column"
     defaults = found.defaults or {}
@@ -219,12 +238,12 @@ def _sequence_faults(case: Case, found: SequenceFacts) -> Iterator[tuple[str, st
 
 
 def _normalize(expression: str | None) -> str:
-    """An expression of the catalog in one line, without the quotes of `quote_all_identifiers`."""
+    """Return an expression of the catalog on one line, without the quotes of `quote_all_identifiers`."""
     return " ".join((expression or "").replace('"', "").split())
 
 
 def _segment_remedies(case: Case) -> tuple[str, ...]:
-    """The remedies that make segments ahead, without stopping publishers."""
+    """Return remedies that make segments ahead of need, without stopping publishers."""
     return (
         f"now: {case.command('purge')}",
         "workers do it twice a minute: look for `segments_failed` in their logs; without workers: "
