@@ -1,7 +1,7 @@
-"""The command line. One command a file; errors become one line on the standard error output.
+"""The command line. Each command is a module, and an error is one line on standard error.
 
-This file imports next to nothing: the first thing that a process does is to make itself independent of how it was
-started, and `program` loads no more than the command that was typed.
+This module imports almost nothing. The process first repairs the streams and signals it was started with, and `program`
+then imports no command but the typed one.
 """
 
 import gc
@@ -15,7 +15,10 @@ from partbox import standard_streams
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run one command and exit: 0 = done, 1 = it failed (one line says why), 2 = wrong usage."""
+    """Run one command and exit with 0 if it succeeded, 1 if it failed (one line says why), 2 for wrong usage.
+
+    If `arguments` is None, the arguments of the process count.
+    """
     typed = sys.argv[1:] if arguments is None else arguments
     if arguments is None:
         standard_streams.repair_streams()
@@ -27,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def command() -> Any:
-    """The whole command line."""
+    """Return the whole command line as a click command."""
     from partbox.cli import program
 
     return program.command()
@@ -49,9 +52,10 @@ def _load_command(typed: Sequence[str], *, hides_secrets: bool) -> Callable[[], 
 
 @contextmanager
 def _loading() -> Iterator[None]:
-    """Ctrl-C ends the process at once and silently: an import would print a traceback, or drop it.
+    """Turn off garbage collection, and let Ctrl-C kill the process silently, while modules are imported.
 
-    What is imported stays, so looking for cycles among it is a tenth of the time for nothing.
+    During an import, a KeyboardInterrupt would print a traceback or be dropped. Imported objects stay, so collecting
+    them would take a tenth of the time in vain.
     """
     had_default_handler, had_gc = signal.getsignal(signal.SIGINT) is signal.default_int_handler, gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""The commands by name, and the run of one: only the command that was typed is imported."""
+"""The table of commands, and the run of a command, which imports the typed one only."""
 
 import re
 import sys
@@ -34,9 +34,11 @@ ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 class CommandEntry(NamedTuple):
-    """A command, or a group of some, in a file of its name; `settings`: each is an option of it.
+    """A command, or a group of commands, in the module of its name.
 
-    `extra` brings a command that is in another distribution, which names it in the entry points `partbox.commands`.
+    `line` is the help in the list of commands, `panel` the heading there. If `settings` is True, each setting is an
+    option of the command. A command with an `extra` belongs to another distribution, which names it in the entry points
+    `partbox.commands`.
     """
 
     panel: str
@@ -48,16 +50,17 @@ class CommandEntry(NamedTuple):
 
     @property
     def module(self) -> Any:
-        """The file, imported."""
+        """The imported module."""
         name = f"{self.name}_" if self.name == "import" else self.name
         return import_module(f"partbox.cli.commands.{name}")
 
     @property
     def run(self) -> Any:
-        """The function of a command that is no group, imported; None without the extra that brings it."""
+        """The imported function of a command that is no group, or None if its extra is not installed."""
         if self.extra is None:
             return getattr(self.module, self.module.__name__.rpartition(".")[2])
-        from importlib.metadata import entry_points  # reads a file of each distribution: not for other commands
+        # This reads a file of every installed distribution, so other commands avoid it.
+        from importlib.metadata import entry_points
 
         found = entry_points(group="partbox.commands", name=self.name)
         return found[self.name].load() if found else None
@@ -117,14 +120,15 @@ def _print_page(wanted: bool) -> None:
 
 
 def page(root: Any) -> str:
-    """The page of the documentation that lists every command, in Markdown; `partbox --markdown` prints it."""
+    """Return the documentation of all commands in Markdown, as `partbox --markdown` prints it."""
     from typer.cli import get_docs_for_click
 
     whole = get_docs_for_click(obj=root, ctx=typer.Context(root, info_name="partbox"), name="partbox")
     text = whole[whole.index("\n## ") :]
+    # The options and the line that all commands share are removed, and the headings of options that are empty then.
     for pattern, instead in (
-        (r"^(\* `(?:-h, )?--help`: .*|Every setting is an option too.*)\n", ""),  # said once for all of them
-        (r"^\*\*Options\*\*:\n++(?=\*\*|#|\Z)", ""),  # none is left
+        (r"^(\* `(?:-h, )?--help`: .*|Every setting is an option too.*)\n", ""),
+        (r"^\*\*Options\*\*:\n++(?=\*\*|#|\Z)", ""),
         (r"^Example: (.*)$", r"Example: `\1`"),
         (r"\n{3,}", "\n\n"),
     ):
@@ -145,7 +149,7 @@ Markdown = Annotated[
 
 
 def warn_of_strays(context: typer.Context, version: Version = False, markdown: Markdown = False) -> None:
-    """Before any command: warn of PARTBOX_ variables that are not settings. A worker logs them instead."""
+    """Warn of PARTBOX_ variables that are no settings, before any command. A worker logs them instead."""
     if context.invoked_subcommand not in ("worker", "relay"):
         from partbox.observe.logs.setup import take_strays_text
 
@@ -174,7 +178,7 @@ def _add_command(app: typer.Typer, entry: CommandEntry) -> None:
 
 
 def _refuse_without_extra(entry: CommandEntry) -> Callable[[], NoReturn]:
-    """The command without its extra: wrong usage, whatever its arguments are."""
+    """Return a command that raises a usage error, with any arguments, because its extra is not installed."""
 
     def refuse() -> NoReturn:
         remedy = f"`pip install 'partbox[{entry.extra}]'` brings it"
@@ -184,7 +188,7 @@ def _refuse_without_extra(entry: CommandEntry) -> Callable[[], NoReturn]:
 
 
 def application(entries: Sequence[CommandEntry] = ENTRIES) -> typer.Typer:
-    """The command line with these commands."""
+    """Return the command line with the given commands as a typer application."""
     app = typer.Typer(
         help="The transactional outbox for PostgreSQL.\n\nFirst steps: partbox init, then partbox worker shop:outbox.",
         no_args_is_help=True,
@@ -200,12 +204,12 @@ def application(entries: Sequence[CommandEntry] = ENTRIES) -> typer.Typer:
 
 @cache
 def command(entries: Sequence[CommandEntry] = ENTRIES) -> Any:
-    """The command line with these commands, made once."""
+    """Return the command line with the given commands, built once."""
     return typer.main.get_command(application(entries))
 
 
 def load_command(typed: Sequence[str]) -> Any:
-    """A call that runs what was typed and exits; of a command that is known nothing else is imported."""
+    """Return a call that runs the typed command and exits. If the command is known, no other command is imported."""
     word = next((word for word in typed if not word.startswith("-")), None)
     known = tuple(entry for entry in ENTRIES if entry.name == word and typed[0] == word)
     return partial(_run, command(known) if known else command(), typed)

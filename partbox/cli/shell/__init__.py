@@ -1,1 +1,1 @@
-"""The parts that commands share: options, the outbox that they name, output, questions, signals."""
+"""Parts that commands share: options, targets, output, confirmation, signals."""

@@ -1,4 +1,4 @@
-"""The arguments of this process, before any command sees them: readable ones only, and no password for `ps` to show."""
+"""Checks the arguments of this process before any command, and hides secrets among them from `ps`."""
 
 import ctypes
 import os
@@ -10,11 +10,12 @@ from partbox.errors import PartboxError
 from partbox.text.dsn import shown
 from partbox.text.secrets import MASK, masked, masked_url
 
-_ARG_START, _ARG_END = 45, 46  # in /proc/self/stat, counted from after the name
+# Indexes of arg_start and arg_end in /proc/self/stat, counted from the field after the name.
+_ARG_START, _ARG_END = 45, 46
 
 
 def check(arguments: Sequence[str]) -> None:
-    """PartboxError for one that is not text: bytes that are not UTF-8 arrive as surrogates, which cannot be stored."""
+    """Raise PartboxError if an argument is not UTF-8. Its bytes arrive as surrogates, which cannot be stored."""
     for argument in arguments:
         try:
             argument.encode()
@@ -23,9 +24,10 @@ def check(arguments: Sequence[str]) -> None:
 
 
 def hide_secrets() -> None:
-    """Passwords, tokens and secrets among the arguments become `***` where others see them (Linux).
+    """Overwrite passwords, tokens and secrets in the memory that `ps` reads (Linux).
 
-    Python has its own copy by now. Until here `ps` could show them: they are better left to the environment.
+    Python has copied the arguments by now. `ps` could show them up to this call, so secrets belong into the
+    environment.
     """
     with suppress(OSError, ValueError, IndexError):
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
@@ -37,7 +39,7 @@ def hide_secrets() -> None:
 
 
 def hide_secret(argument: bytes, before: bytes = b"") -> bytes:
-    """The argument that follows `before`, without passwords, in as many bytes."""
+    """Return an argument with its secrets masked, in the same number of bytes. `before` is the preceding argument."""
     said = os.fsdecode(argument)
     option, equals, value = said.partition("=")
     if (seen := _SECRET.get(os.fsdecode(before))) is not None:
@@ -48,9 +50,9 @@ def hide_secret(argument: bytes, before: bytes = b"") -> bytes:
     return argument if text == argument else text.ljust(len(argument))[: len(argument)]
 
 
+# The function that masks the value of each option.
 _SECRET: dict[str, Callable[[str], str]] = {
     "--dsn": shown,
     "--to": masked_url,
     **dict.fromkeys(("--relay", "--webhook-secret", "--http-token"), lambda _: MASK),
 }
-"""By option: its value as others may see it."""

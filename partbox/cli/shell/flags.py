@@ -1,7 +1,7 @@
-"""Every setting is an option of every command that uses settings: `--lease 10s`, `--pooler`, `--no-pooler`.
+"""Makes every setting an option of every command that uses settings, such as `--lease 10s` or `--no-pooler`.
 
-The help of a command shows those that it has parameters of its own for; the others are hidden there, for they are the
-same everywhere and `partbox config` lists them.
+The help of a command shows only settings for which the command has a parameter. The others are hidden, because they are
+the same everywhere and `partbox config` lists them.
 """
 
 import inspect
@@ -27,21 +27,24 @@ _typed: ContextVar[Mapping[str, Any]] = ContextVar("typed", default=MappingProxy
 
 
 def load(*, flags: Mapping[str, Any] | None = None) -> Settings:
-    """Load the settings; a command's own `flags` come before the settings that were typed as options."""
+    """Load the settings. The `flags` of a command take precedence over settings that were typed as options."""
     return settings.load(flags=typed() | dict(flags or {}))
 
 
 def typed() -> dict[str, Any]:
-    """The settings typed as options that are not parameters of the running command, by external name."""
+    """Return the settings that were typed as options, by name, without parameters of the running command."""
     return dict(_typed.get())
 
 
-# Parameters of commands that go by another name in Python.
+# Names of arguments in Python that have another name on the command line.
 _ALIASES = {"event_type": "type", "types": "type", "from_id": "point", "from_time": "point", "subscription": "name"}
 
 
 def with_settings(command: Command) -> Command:
-    """The command, with an option for each setting that it has no parameter for; its ArgumentError names options."""
+    """Add an option to the command for each setting that is not among its parameters.
+
+    An ArgumentError of the command becomes a PartboxError that names the option instead of the Python argument.
+    """
     signature = inspect.signature(command)
     added = [_parameter(name) for name in names() if name not in signature.parameters]
     parameters = [*signature.parameters.values(), *added]
@@ -73,17 +76,17 @@ def _parameter(name: str) -> inspect.Parameter:
     )
 
 
-CONNECT_TIMEOUT = 10  # seconds; for all servers of the DSN: a user is waiting at a terminal
+CONNECT_TIMEOUT = 10  # seconds for all servers of the DSN together, because a user waits at the terminal
 
 
 def database(settings: Settings) -> str:
-    """The DSN of the settings, resolved, with a connect timeout unless it has one."""
+    """Return the DSN of the settings, resolved, with a connect timeout unless it has one."""
     given = parts(resolve(settings.dsn))
     return make_conninfo("", **{"connect_timeout": str(connect_share(CONNECT_TIMEOUT, given)), **given})
 
 
 def _as_typed(parameter: inspect.Parameter) -> str:
-    """The option, or the argument as the help calls it."""
+    """Return the name of an option, or of an argument as the help shows it."""
     info = next(iter(getattr(parameter.annotation, "__metadata__", ())), None)
     if type(info).__name__ == "ArgumentInfo":
         return str(getattr(info, "metavar", None) or parameter.name)

@@ -1,4 +1,4 @@
-"""Options, settings and pages of the commands that run a node: `worker` and `relay`."""
+"""Options, logging and pages of the commands that run a node: `worker` and `relay`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,12 +14,14 @@ from partbox.errors import SettingsError
 from partbox.http.address import Address
 from partbox.observe.health.health import Siblings
 from partbox.observe.logs.setup import configure, configured_level
-from partbox.supervisor.nodes import Nodes  # before an application is imported, which may change imports
+
+# Import this before an application, which may change how imports work.
+from partbox.supervisor.nodes import Nodes
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """The processes, the address, the databases and the log of a node."""
+    """Options for the processes, addresses, databases and logs of a node."""
 
     processes: Annotated[int | None, option("N", "Processes per database (else all cores).", min=1)] = None
     concurrency: Annotated[int | None, option("N", "Concurrent handlers of a process (else 4).", min=1)] = None
@@ -49,13 +51,13 @@ class NodeOptions:
     ] = None
 
     def flags(self) -> dict[str, Any]:
-        """The settings that were typed, by name; no DSN among them if there are several."""
+        """Return the typed settings by name. The DSN is left out if there are several."""
         names = ("processes", "concurrency", "http", "schema", "log_format", "log_level")
         given = {name: getattr(self, name) for name in names}
         return typed() | given | {"dsn": self.dsn[0] if self.dsn and len(self.dsn) == 1 else None}
 
     def run(self, nodes: Nodes) -> NoReturn:
-        """Run them and exit; of several DSNs each has nodes of its own."""
+        """Run the node and exit. If there are several DSNs, each has nodes of its own."""
         several = self.dsn if self.dsn and len(self.dsn) > 1 else ()
         raise typer.Exit(nodes.run(several, pages=_pages, until_empty=self.until_empty))
 
@@ -67,21 +69,23 @@ def _pages(
     overview_cache: CachedOverview,
     siblings: Siblings,
 ) -> list[Any]:
-    """The live page; loaded only where it is served."""
+    """Return the pages of the dashboard, which is imported only if it is served."""
     from partbox import dashboard
 
     return [*dashboard.pages(chosen, dsn, address, overview_cache, siblings)]
 
 
 def configure_logging(chosen: settings.Settings) -> settings.Settings:
-    """The settings, by which this process logs from now on."""
+    """Configure the logging of this process by the settings, and return the settings."""
     configure(chosen.log_format, configured_level(chosen))
     return chosen
 
 
 def load_without_outbox(flags: Mapping[str, Any]) -> settings.Settings:
-    """The settings without the outbox, by which this process logs; an error in the environment alone is left to the
-    outbox to raise."""
+    """Load the settings without those of the outbox, and configure logging by them.
+
+    An error that comes from the environment alone is raised later, when the outbox loads its settings.
+    """
     try:
         return configure_logging(settings.load(flags=flags))
     except SettingsError:

@@ -1,4 +1,4 @@
-"""Options that several commands share, alone or together."""
+"""Options that several commands share."""
 
 import inspect
 from collections.abc import Callable
@@ -20,22 +20,22 @@ Verbs = TypeVar("Verbs", bound=OperatorVerbs)
 
 
 def option(metavar: str, help: str, *names: str, min: int | None = None, max: int | None = None) -> Any:
-    """An option with a value; without `names` it is called as its parameter."""
+    """Return an option with a value. By default its name is that of the parameter."""
     return typer.Option(*names, metavar=metavar, help=help, min=min, max=max)
 
 
 def flag(help: str, *names: str) -> Any:
-    """An option without a value and without an opposite."""
+    """Return an option without a value and without a negative form."""
     return typer.Option(*names, help=help)
 
 
 def argument(metavar: str, help: str) -> Any:
-    """A word without a name; required if its parameter has no default."""
+    """Return a positional argument, which is required if the parameter has no default."""
     return typer.Argument(metavar=metavar, help=help)
 
 
 def length(name: str, text: str) -> float:
-    """Seconds of the option `name`."""
+    """Return the value of the option `name` in seconds."""
     try:
         return seconds(text)
     except ValueError as error:
@@ -59,31 +59,31 @@ Yes = Annotated[bool, flag("Do not ask for confirmation.", "--yes", "-y")]
 
 @dataclass(frozen=True, slots=True)
 class DatabaseOptions:
-    """The outbox that a command works on."""
+    """Options that select the outbox."""
 
     dsn: Dsn = None
     schema: Schema = None
 
     def settings(self, **flags: Any) -> Settings:
-        """The settings, under these options and more `flags` of the command."""
+        """Load the settings with these options and further `flags` of the command."""
         return load(flags={"dsn": self.dsn, "schema": self.schema, **flags})
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxOptions(DatabaseOptions):
-    """The options that choose the database, and `--json`."""
+    """Options that select the outbox, and `--json`."""
 
     json: Json = False
 
     def verbs(self, kind: Callable[[Callable[[], str], Settings], Verbs]) -> Verbs:
-        """The verbs of the operations of this kind, on its database."""
+        """Return the operator commands of a class, such as `DeadRecords`, for the selected outbox."""
         settings = self.settings()
         return kind(lambda: database(settings), settings)
 
 
 @dataclass(frozen=True, slots=True)
 class RoleOptions:
-    """The roles that publish, and those that work."""
+    """Options that name the roles of publishers and workers."""
 
     publisher_role: Annotated[list[str] | None, option("ROLE", "Grant a role what publishing needs; repeatable.")] = (
         None
@@ -96,7 +96,7 @@ class RoleOptions:
 
 
 def print_granted(roles: Roles) -> None:
-    """Print them in one line; nothing if there are none."""
+    """Print the roles that got privileges in one line, or nothing if there are none."""
     said = [f"to publish: {', '.join(roles.publishers)}"] * bool(roles.publishers)
     said += [f"to work: {', '.join(roles.workers)}"] * bool(roles.workers)
     if said:
@@ -104,7 +104,7 @@ def print_granted(roles: Roles) -> None:
 
 
 def with_option_groups(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The command, with an option for each field of a parameter that is a dataclass of options."""
+    """Replace each parameter that is a dataclass of options by an option for each of its fields."""
     signature = inspect.signature(command)
     annotated = {name: each.annotation for name, each in signature.parameters.items()}
     bundles: dict[str, Any] = {name: kind for name, kind in annotated.items() if is_dataclass(kind)}

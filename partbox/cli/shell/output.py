@@ -1,4 +1,4 @@
-"""Output of commands: tables for people, JSON for programs, errors in one line."""
+"""Output of commands: tables for people, JSON for programs, one line for an error."""
 
 import os
 import sys
@@ -14,7 +14,9 @@ from rich.text import Text
 
 from partbox.db.connect import NoDsn, PoolerRefused
 from partbox.errors import PartboxError
-from partbox.text.printing import printable as printable  # commands have it from here
+
+# Commands import the text functions from this module.
+from partbox.text.printing import printable as printable
 from partbox.text.printing import printable_json
 from partbox.text.secrets import masked
 from partbox.text.wording import age as age
@@ -22,16 +24,17 @@ from partbox.text.wording import counted as counted
 from partbox.text.wording import in_short as in_short
 from partbox.text.wording import moment as moment
 
-FOR_PIPES = 200
+FOR_PIPES = 200  # columns
 
-# Classes of SQLSTATE: connection, authorization, no such database, resources, shutdown.
+# Classes of SQLSTATE: connection, authorization, unknown database, lack of resources, shutdown.
 UNREACHABLE = ("08", "28", "3D", "53", "57")
-# The words of libpq where a session, and of a server where a statement, may not write; and of one that starts or stops.
+# Messages of libpq, for a session, and of a server, for a statement, that cannot write; and of a server that starts or
+# stops.
 READ_ONLY, NOT_READY = ("session is read-only", "server is in hot standby mode"), ("the database system is ",)
 
 
 def console() -> Console:
-    """The standard output; lines for a pipe are not broken at 80 columns."""
+    """Return a console on standard output. If that is a pipe, lines are not wrapped at 80 columns."""
     wide = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else FOR_PIPES
     return Console(highlight=False, emoji=False, width=wide)
 
@@ -44,20 +47,26 @@ def table(
     *,
     lines: bool = False,
 ) -> Table:
-    """A table without frame. Cells are plain text, never markup, made printable, each one line but with `lines`; those
-    of `whole` and `numbers` are never broken."""
+    """Return a table without a frame.
+
+    Cells are plain text, not markup, with unprintable characters escaped. A cell is one line unless `lines` is set.
+    Cells of the columns `whole` and `numbers` are never wrapped.
+    """
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
         justify: Literal["left", "right"] = "right" if column in numbers else "left"
         made.add_column(column, justify=justify, overflow="fold", no_wrap=column in (*numbers, *whole))
     for row in rows:
-        # A line's end in a name would begin what looks like another row.
+        # A line break in a name would begin text that looks like another row.
         made.add_row(*(Text(printable(cell) if lines else in_line(cell)) for cell in row))
     return made
 
 
 class ListColumn(NamedTuple):
-    """A column of a list: its name, the cell of each, and whether that is never broken, as numbers are not either."""
+    """A column of a list: its name, the function that makes a cell, and its kind.
+
+    "whole" and "number" are never wrapped.
+    """
 
     name: str
     cell: Callable[[Any], str]
@@ -65,7 +74,7 @@ class ListColumn(NamedTuple):
 
 
 def list_table(found: Sequence[Any], columns: Sequence[ListColumn]) -> Table:
-    """A table with a row for each."""
+    """Return a table with a row for each item."""
     numbers, whole = ([each.name for each in columns if each.kind == kind] for kind in ("number", "whole"))
     rows = ([column.cell(each) for column in columns] for each in found)
     return table([each.name for each in columns], rows, numbers, whole)
@@ -74,7 +83,7 @@ def list_table(found: Sequence[Any], columns: Sequence[ListColumn]) -> Table:
 def print_list(
     found: Sequence[Any], columns: Sequence[ListColumn], json: bool, *, nothing: str, more: str = ""
 ) -> None:
-    """Print what was found as JSON or as a table, with a last line `more`; without anything, the line `nothing`."""
+    """Print items as JSON or as a table, followed by the line `more`. If there are none, print the line `nothing`."""
     if json:
         print_json(found)
     elif not found:
@@ -86,12 +95,12 @@ def print_list(
 
 
 def error_of(each: Any) -> str:
-    """The type and the text of the error of a record, or of an aggregate, as far as they are known."""
+    """Return the type and the text of an error, as far as they are known."""
     return ": ".join(part for part in (each.error_type, each.error) if part)
 
 
 def print_answer(json: bool, value: Any, text: str) -> None:
-    """Print the value as JSON, or the text in one line."""
+    """Print the value as JSON, or the text."""
     if json:
         print_json(value)
     else:
@@ -99,18 +108,19 @@ def print_answer(json: bool, value: Any, text: str) -> None:
 
 
 def in_line(text: str) -> str:
-    """The text in one line, made printable: it may hold what somebody has typed."""
+    """Return text in one line with unprintable characters escaped, because it may be user input."""
     return printable(text).replace("\n", "\\n")
 
 
 def print_json(value: Any) -> None:
-    """Dataclasses, UUIDs and plain data, indented; what would act on a terminal is escaped, as JSON escapes it."""
+    """Print dataclasses, UUIDs and plain data as indented JSON. Characters that act on a terminal are escaped."""
     text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
-    sys.stdout.write(f"{printable_json(text)}\n")  # not by typer, which writes UTF-8 where the output is ASCII
+    # typer would write UTF-8 even if the output is ASCII.
+    sys.stdout.write(f"{printable_json(text)}\n")
 
 
 def error_line(error: PartboxError | psycopg.Error) -> str:  # noqa: PLR0911  a line for each kind
-    """The error and its remedy, without secrets."""
+    """Return an error and its remedy in one line, with secrets masked."""
     said = masked(" ".join(str(error).split("\n")[0].split()))
     match error:
         case PartboxError():
@@ -140,7 +150,10 @@ def error_line(error: PartboxError | psycopg.Error) -> str:  # noqa: PLR0911  a 
 
 
 def _find_line(error: psycopg.Error, words: Sequence[str]) -> str:
-    """The line of the error that holds any of these words, masked: with several hosts each has one; "" without any."""
+    """Return the first line of the error that contains any of the words, masked, or "".
+
+    An error of a DSN with several hosts has a line for each host.
+    """
     found = (line for line in str(error).splitlines() if any(each in line for each in words))
     return masked(" ".join(next(found, "").split()))
 

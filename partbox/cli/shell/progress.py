@@ -1,4 +1,4 @@
-"""Confirmation, progress and interruption of commands that change many things."""
+"""Confirmation, progress bar and interruption of commands that change many rows."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +14,10 @@ INTERRUPTED = 130
 
 
 def confirm(what: str, yes: bool) -> None:
-    """Return only if the user confirms `what` ("replay 5 dead records"); PartboxError without a terminal."""
+    """Ask the user to confirm `what`, such as "replay 5 dead records", unless `yes` is set. Exit with 1 if refused.
+
+    Raise PartboxError if standard input is no terminal.
+    """
     if yes:
         return
     if not sys.stdin.isatty():
@@ -25,14 +28,14 @@ def confirm(what: str, yes: bool) -> None:
 
 
 def report_interrupt(said: str) -> int:
-    """Say that a signal ended the command, and how it has left things; return the exit code."""
+    """Print that a signal ended the command and in which state, and return the exit code."""
     typer.echo(f"partbox: interrupted: {said}", err=True)
     return INTERRUPTED
 
 
 @contextmanager
 def progress_bar(verb: str, total: int | None = None) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal's standard error; yields a callback (done, total)."""
+    """Show a progress bar on standard error if that is a terminal. Yield a callback (done, total)."""
     columns = (TextColumn(verb), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     error = Console(stderr=True)
     with Progress(*columns, console=error, transient=True, disable=not error.is_terminal) as progress:

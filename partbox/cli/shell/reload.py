@@ -1,7 +1,7 @@
-"""Starts a command anew whenever the application's code changes, for development.
+"""Restarts a command when the application's code changes, for development.
 
-An outer process looks at the files; the command runs in an inner one, which is told to end in order. One that has
-failed is started again after the next change.
+An outer process watches the files. The command runs in an inner process, which is terminated in order and started
+again. If the inner process has failed, it is started again after the next change.
 """
 
 import importlib.util
@@ -21,11 +21,11 @@ import typer
 
 from partbox.platform import STOP_SIGNALS
 
+# The environment variable of the inner process that holds the pid of the outer one.
 INNER = "PARTBOX_RELOADED"
-"""The variable that the inner process has: the pid of the outer one."""
 COMMAND = (sys.executable, "-c", "from partbox.cli import main; main()")
-PAUSE = 0.3  # seconds between two looks at least
-SHARE = 10  # a look may take this part of the time
+PAUSE = 0.3  # seconds between two scans of the files, at least
+SHARE = 10  # a scan takes at most this fraction of the time
 FILES = (".py", "partbox.toml")
 IGNORED_FOLDERS = {"__pycache__", "node_modules", "site-packages", "dist-packages"}
 
@@ -33,12 +33,12 @@ Stamps = dict[str, tuple[int, int, int]]
 
 
 def is_inner() -> bool:
-    """True in the process that is to run the command."""
+    """Return True in the inner process, which runs the command."""
     return INNER in os.environ
 
 
 def end_with_outer() -> None:
-    """Tell this process to end when the outer one is gone, if it was killed."""
+    """Start a thread that terminates this process when the outer process is gone, as after a kill."""
     outer = int(os.environ[INNER])
 
     def end() -> None:
@@ -50,10 +50,10 @@ def end_with_outer() -> None:
 
 
 def run_reloading(command: Sequence[str], module: str) -> int:
-    """Run the command until it is told to end or has done its work; its exit code.
+    """Run the command until a signal or its own success ends it, restart it on changes, and return its exit code.
 
-    It is started anew when a file changes below the current folder, the folder of `module`, or another of `sys.path`
-    that belongs to neither Python nor installed packages.
+    Watched are the files below the current folder, the folder of `module`, and folders of `sys.path` that belong
+    neither to Python nor to installed packages.
     """
     return _Reloader(command, [*find_roots(module)]).run()
 
@@ -67,7 +67,8 @@ class _Reloader:
 
     def run(self) -> int:
         for number in STOP_SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            # A signal that is ignored stays so, as under nohup.
+            if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._forward_signal)
         while True:
             before = read_stamps(self._folders)
@@ -76,12 +77,14 @@ class _Reloader:
                 return code
 
     def _run_until_changed(self, before: Stamps) -> int | None:
-        """Run the command once; its exit code if that was the last time."""
-        # In a group of its own: a terminal's Ctrl-C comes here alone, and is passed on once.
+        """Run the command once. Return its exit code, or None if it has to run again."""
         env = os.environ | {INNER: str(os.getpid())}
+        # In a process group of its own, the inner process does not get the Ctrl-C of the terminal. The outer one passes
+        # it on.
         self._inner = inner = subprocess.Popen(self._command, env=env, process_group=0)
+        # The signal arrived before there was an inner process.
         if self._stop_signal is not None:
-            inner.send_signal(self._stop_signal)  # it came while there was none
+            inner.send_signal(self._stop_signal)
         changed = self._wait_for_change(before, inner)
         if changed is not None:
             typer.echo(f"partbox: {changed} has changed: the worker starts anew", err=True)
@@ -95,7 +98,7 @@ class _Reloader:
         return None
 
     def _wait_for_change(self, before: Stamps, inner: "subprocess.Popen[bytes] | None") -> str | None:
-        """The file that has changed; None if `inner` has ended or a signal came before."""
+        """Return the file that has changed, or None if `inner` has ended or a signal arrived."""
         while self._stop_signal is None:
             began = time.monotonic()
             if (changed := find_change(before, read_stamps(self._folders))) is not None:
@@ -116,7 +119,7 @@ class _Reloader:
 
 
 def find_roots(module: str) -> Iterator[Path]:
-    """The folders whose files are the application's; never the whole disk."""
+    """Yield the folders that hold the application's files, without the root of the file system."""
     installed = {Path(sysconfig.get_path(each)).resolve() for each in ("stdlib", "platstdlib", "scripts")}
     listed = {Path(each).resolve() for each in sys.path if Path(each).is_dir()} | {*_package_folder(module)}
     found = {each for each in listed if not installed & {each, *each.parents} and not IGNORED_FOLDERS & {*each.parts}}
@@ -125,15 +128,16 @@ def find_roots(module: str) -> Iterator[Path]:
 
 
 def _package_folder(module: str) -> Iterator[Path]:
-    """The folder of the package, which an editable install may have anywhere."""
-    with suppress(Exception):  # whatever finders the application has installed
+    """Yield the folder of the package. An editable install may have it anywhere."""
+    # The application may have installed import finders that raise any error.
+    with suppress(Exception):
         spec = importlib.util.find_spec(module.partition(".")[0])
         if spec is not None and spec.origin is not None and Path(spec.origin).is_file():
             yield Path(spec.origin).resolve().parent
 
 
 def read_stamps(folders: Sequence[Path]) -> Stamps:
-    """Time, size and inode of every file that counts, by its path."""
+    """Return time, size and inode of every watched file by path."""
     found: Stamps = {}
     for folder in folders:
         for path, subfolders, files in os.walk(folder):
@@ -141,7 +145,8 @@ def read_stamps(folders: Sequence[Path]) -> Stamps:
             subfolders[:] = [] if "pyvenv.cfg" in files else own
             for name in files:
                 if name.endswith(FILES):
-                    with suppress(OSError):  # gone meanwhile
+                    # The file may have been deleted meanwhile.
+                    with suppress(OSError):
                         file = f"{path}/{name}"
                         stat = os.stat(file)
                         found[file] = stat.st_mtime_ns, stat.st_size, stat.st_ino
@@ -149,6 +154,6 @@ def read_stamps(folders: Sequence[Path]) -> Stamps:
 
 
 def find_change(before: Stamps, now: Stamps) -> str | None:
-    """One file that is new, gone or changed."""
+    """Return the path of a file that was added, removed or changed, or None."""
     changed = {name for name, _ in before.items() ^ now.items()}
     return os.path.relpath(min(changed)) if changed else None

@@ -1,4 +1,4 @@
-"""Signals that stop a command: between two steps, or anywhere."""
+"""Signals that end a command, either between two steps or anywhere."""
 
 import os
 import signal
@@ -11,12 +11,12 @@ from typing import NoReturn
 
 from partbox.supervisor.signals import SignalFlag
 
-RESEND_DELAY = 0.05  # seconds until a signal that Python has dropped comes again
+RESEND_DELAY = 0.05  # seconds until a signal that Python has dropped is sent again
 
 
 @contextmanager
 def stoppable() -> Iterator[SignalFlag]:
-    """A flag that SIGINT or SIGTERM sets; a second signal has its usual effect."""
+    """Provide a flag that the first SIGINT or SIGTERM sets. A second signal has its usual effect."""
     flag = SignalFlag()
     if threading.current_thread() is not threading.main_thread():
         yield flag
@@ -41,9 +41,9 @@ def stoppable() -> Iterator[SignalFlag]:
 
 @contextmanager
 def until_stopped() -> Iterator[None]:
-    """SIGINT or SIGTERM ends the block anywhere, as if it were done; cleanup is not interrupted.
+    """Let SIGINT or SIGTERM end the block anywhere as if it had finished. Cleanup is not interrupted.
 
-    For commands that only read: nothing is left half done.
+    This is for commands that only read, so that no change is left half done.
     """
     with suppress(KeyboardInterrupt), interruptible(signal.SIGINT, signal.SIGTERM):
         yield
@@ -51,10 +51,11 @@ def until_stopped() -> Iterator[None]:
 
 @contextmanager
 def interruptible(*numbers: signal.Signals) -> Iterator[None]:
-    """The first of these signals raises KeyboardInterrupt in the block; later ones are ignored, so that the undoing is
-    not interrupted. One that is ignored already (`nohup`) stays so.
+    """Raise KeyboardInterrupt in the block on the first of these signals, and ignore later ones during cleanup.
 
-    Python drops an error that meets a callback of its own, such as those of an import. Then the signal comes again.
+    A signal that was ignored before stays ignored, as under nohup. Python drops an exception that is raised within a
+    callback of its own, such as a weakref callback during an import. The signal is then sent again. Outside the main
+    thread nothing is changed.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -93,7 +94,7 @@ def interruptible(*numbers: signal.Signals) -> Iterator[None]:
 
 
 class _StopSignal(KeyboardInterrupt):
-    """A signal that arrived during the block."""
+    """A signal that arrived during the block of `interruptible`."""
 
     def __init__(self, number: int) -> None:
         super().__init__()

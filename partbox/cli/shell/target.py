@@ -1,4 +1,4 @@
-"""Finds the outbox that a command line names as "module:attribute"."""
+"""Finds the outbox that a command line names as MODULE:OUTBOX."""
 
 import importlib
 import signal
@@ -23,8 +23,9 @@ _NOT_THEIRS = ("<frozen", str(Path(importlib.__file__).parent), str(Path(__file_
 
 
 def load_configured(target: str, flags: Mapping[str, Any]) -> tuple[Handlers, Codecs]:
-    """The handlers and codecs of the outbox that `target` names, in a worker process, where it is configured by the
-    `flags` of the command line: what its handlers publish goes where the node delivers.
+    """Return the handlers and codecs of the outbox that `target` names, configured by the `flags` of the command line.
+
+    This is called in a worker process, so that handlers publish to the database from which the node delivers.
     """
     outbox = load_target(target)
     outbox._configure(outbox._database.under(flags))
@@ -32,7 +33,10 @@ def load_configured(target: str, flags: Mapping[str, Any]) -> tuple[Handlers, Co
 
 
 def load_target(target: str) -> Outbox:
-    """The outbox that `target` names; SettingsError, in one line. Modules of the current folder count."""
+    """Import the outbox that `target` names, also from the current folder.
+
+    Raise SettingsError with one line if that fails.
+    """
     module_name, colon, attribute = target.partition(":")
     if not (module_name and colon and attribute):
         raise SettingsError(f"target {target!r} must be MODULE:OUTBOX, such as shop:outbox for `outbox` in shop.py")
@@ -53,13 +57,16 @@ def load_target(target: str) -> Outbox:
 
 
 def _module(name: str) -> ModuleType:
-    with suppress(FileNotFoundError):  # the current folder has been deleted
+    # The current folder may have been deleted.
+    with suppress(FileNotFoundError):
         if (here := str(Path.cwd())) not in sys.path:
             sys.path.insert(0, here)
     try:
-        with interruptible(signal.SIGINT):  # which an import may drop otherwise, with a trace
+        # An import may otherwise drop the KeyboardInterrupt with a traceback.
+        with interruptible(signal.SIGINT):
             return importlib.import_module(name)
-    except (Exception, SystemExit) as error:  # whatever the application's code does at import
+    # The application's code may raise anything when it is imported.
+    except (Exception, SystemExit) as error:
         raise SettingsError(_import_error_text(name, error)) from error
 
 
@@ -73,7 +80,7 @@ def _import_error_text(name: str, error: BaseException) -> str:
 
 
 def _error_location(error: BaseException) -> str:
-    """The innermost line of the user's code: neither ours nor import machinery."""
+    """Return file and line of the innermost frame in the user's code, outside partbox and the import machinery."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{short_path(error.filename)}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)

@@ -1,4 +1,4 @@
-"""Usage errors in one line: the fault, and the remedy."""
+"""Usage errors as one line with the fault and the remedy."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,8 @@ import typer
 from partbox.text.printing import printable_line
 from partbox.text.secrets import masked
 
-UsageError: Any = typer.BadParameter.__mro__[1]  # click's, which newer versions of typer carry inside
+# The class of click, which newer versions of typer contain.
+UsageError: Any = typer.BadParameter.__mro__[1]
 
 LONGEST = 500  # characters
 _EXAMPLE = re.compile(r"^Example: (.+)$", re.MULTILINE)
@@ -20,34 +21,36 @@ _TOO_MANY = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re
 
 
 class TypedCommand(NamedTuple):
-    """The command that was typed: `path` as in "partbox dead list", `words` as in "dead list"."""
+    """A command as it was typed, with a `path` such as "partbox dead list"."""
 
     command: Any
     path: str
 
     @property
     def words(self) -> str:
+        """The path without "partbox", such as "dead list"."""
         return self.path.partition(" ")[2] or "partbox"
 
     @property
     def help(self) -> str:
+        """The call that prints the help of the command, in backticks."""
         return f"`{self.path} --help`"
 
     @property
     def example(self) -> str:
-        """One of the command's help."""
+        """An example from the command's help, or a reference to the help."""
         found = _EXAMPLE.search(self.command.help or "")
         return f"for example `{found[1]}`" if found else f"{self.help} says more"
 
 
 def error_line(error: Any, arguments: Sequence[str], root: Any) -> str:
-    """The fault in the arguments of the `root` command, and the remedy; `error` is a UsageError."""
+    """Return the fault and the remedy of a usage error in one line. `root` is the whole command line."""
     said = _describe_error(error, _find_command(arguments, root), arguments)
     return printable_line(masked(" ".join(said.split())), LONGEST)
 
 
 def is_help(error: Any) -> bool:
-    """True if nothing was typed: the error's text is the help."""
+    """Return True if nothing was typed, so that the error's text is the help."""
     return type(error).__name__ == "NoArgsIsHelpError"
 
 
@@ -85,28 +88,27 @@ def _describe_error(error: Any, at: TypedCommand, arguments: Sequence[str]) -> s
 
 
 def _parameter_name(error: Any) -> str:
-    """The option, or the argument as the help calls it."""
     if error.param is None:
         return str(error.param_hint or "an argument")
     return str(error.param.opts[0] if error.param.param_type_name == "option" else error.param.metavar)
 
 
 def _typed_value(option: str, arguments: Sequence[str]) -> str:
-    """The value as it was typed, with a blank before it."""
+    """Return the typed value of an option, preceded by a blank, or ""."""
     given = [after for before, after in pairwise(arguments) if before == option]
     given += [word.removeprefix(f"{option}=") for word in arguments if word.startswith(f"{option}=")]
     return f" {given[-1]!r}" if given else ""
 
 
 def _plain_reason(message: str) -> str:
-    """ "must be a valid integer" of pydantic's words; click's say it after the value."""
+    """Return the reason without the value. Reasons of pydantic repeat it, and those of click do not."""
     if message.startswith("Input should be "):
         return "must be " + message.removeprefix("Input should be ").partition(",")[0]
     return f"is wrong: {message}"
 
 
 def _suggest_command(at: TypedCommand, typed: str) -> str:
-    """Commands of that name in other groups, or like it in this one."""
+    """Return a question that names commands of that name in other groups, or similar ones in this group."""
     group = at.command.commands
     near = [f"{at.path} {name}" for name in get_close_matches(typed, group, n=2)]
     elsewhere = [f"{at.path} {name} {typed}" for name, each in group.items() if typed in getattr(each, "commands", ())]

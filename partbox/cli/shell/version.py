@@ -1,4 +1,4 @@
-"""`partbox --version`: the versions that an error report should name."""
+"""`partbox --version`: the versions that a bug report needs."""
 
 import ctypes
 import os
@@ -12,13 +12,13 @@ from typing import NoReturn
 
 
 def print_versions() -> NoReturn:
-    """Print them, and exit."""
+    """Print the versions and exit."""
     sys.stdout.write(f"{versions()}\n")
     sys.exit()
 
 
 def versions() -> str:
-    """partbox, Python, psycopg and libpq, in one line."""
+    """Return the versions of partbox, Python, psycopg and libpq in one line."""
     implementation, libpq = _libpq()
     return (
         f"partbox {version('partbox')}, Python {platform.python_version()}, "
@@ -27,9 +27,9 @@ def versions() -> str:
 
 
 def _libpq() -> tuple[str, int]:
-    """The implementation of psycopg, and the version of its libpq, such as 170004.
+    """Return the implementation of psycopg and the version of its libpq, such as 170004.
 
-    Asked of the library itself where possible: an import of psycopg takes longer than all the rest.
+    The library is asked directly where possible, because an import of psycopg takes longer than all the rest.
     """
     wanted = os.environ.get("PSYCOPG_IMPL", "").lower()
     for name in ("c", "binary"):

@@ -1,4 +1,4 @@
-"""Repeated observation of a subscription."""
+"""Repeated reads of a subscription's numbers."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -12,20 +12,21 @@ from partbox.cli.shell.output import error_line
 from partbox.db.inspect.stats import Cluster
 from partbox.errors import PartboxError
 
-if TYPE_CHECKING:  # `status` without --watch needs none of it, and is to answer at once
+# `status` without --watch needs none of these modules, and should answer at once.
+if TYPE_CHECKING:
     from partbox.db.inspect.cached_overview import CachedOverview
     from partbox.operations.stats import RateMeter, Rates
 
-MIN_INTERVAL = 0.1  # seconds between two observations
+MIN_INTERVAL = 0.1  # seconds between two reads
 
 Every = Annotated[str, option("TIME", "Time between two updates, such as 500ms or 5s.")]
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSample:
-    """A subscription as it was at `at`; `rates` from the second observation on.
+    """The numbers of a subscription at the time `at`, with rates from the second read on.
 
-    `problem`: the error of the last observation, in one line; the rest is then from the one before.
+    `problem` is the error of the last read in one line, if it failed. The numbers are then older.
     """
 
     at: datetime
@@ -35,7 +36,7 @@ class ClusterSample:
 
 
 def interval(every: str) -> float:
-    """Seconds of `--every`."""
+    """Return the value of `--every` in seconds."""
     given = length("--every", every)
     if given < MIN_INTERVAL:
         raise PartboxError(f"--every {every!r} is too often: at least 100ms")
@@ -45,9 +46,10 @@ def interval(every: str) -> float:
 def iter_samples(
     overview_cache: "CachedOverview", subscription: str, wait: Callable[[], bool]
 ) -> Iterator[ClusterSample]:
-    """Yield a sighting at once, and one after each `wait()` until that returns True.
+    """Yield a sample at once, and another one after each `wait()` until that returns True.
 
-    An error of the first observation is raised; a later one becomes a complaint, for a database may come back.
+    An error of the first read is raised. A later error becomes the `problem` of the sample, because a database may come
+    back.
     """
     from partbox.operations.stats import RateMeter
 

@@ -1,4 +1,4 @@
-"""Tables of a subscription, as `status` and `top` show them: handlers that run for long, limits, traffic of sinks."""
+"""Tables of a subscription that `status` and `top` share: long-running handlers, limits and sinks."""
 
 from partbox.cli.shell.output import ListColumn
 from partbox.db.delivery.limits import HandlerLimit
@@ -11,7 +11,7 @@ CUT = 60  # characters of a name or an error
 
 
 def run_rows(cluster: Cluster) -> list[tuple[str, str, str, str]]:
-    """Handler, time, event and process of each, the longest first; one more row counts those without a name."""
+    """Return a row for each long-running handler, the longest first, and a row that counts those not listed."""
     nodes = node_names(cluster.instances)
     runs = [(process, each) for process in cluster.instances for each in process.running]
     runs.sort(key=lambda run: -run[1].seconds)
@@ -27,7 +27,7 @@ def _run_row(process: Instance, each: RunningHandler, node: str) -> tuple[str, s
 
 
 def sink_rows(cluster: Cluster) -> list[tuple[str, ...]]:
-    """A row for each sink."""
+    """Return a row for each sink."""
     return [
         (
             in_short(each.sink, CUT),

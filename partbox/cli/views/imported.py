@@ -1,4 +1,4 @@
-"""Reports on an import, of a table or of an archive, in words, tables and JSON."""
+"""Reports on imports from a table or an archive, as text, tables and JSON."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ SHOWN = 20
 
 
 def print_done(done: ImportResult, json: bool) -> int:
-    """Report a finished import; return the exit code."""
+    """Print a report on a finished import, and return the exit code."""
     _print(done, json, dry_run=False)
     if not done.complete:
         return report_interrupt("the same command continues with the rest")
@@ -33,7 +33,7 @@ def print_done(done: ImportResult, json: bool) -> int:
 
 
 def print_dry_run(found: ImportResult, json: bool) -> None:
-    """Report a dry run."""
+    """Print a report on a dry run."""
     _print(found, json, dry_run=True)
     if found.writers and not json:
         typer.echo(f"{_open_writers_text(found.writers)}: what it writes comes with a later pass")
@@ -53,7 +53,7 @@ def _print(done: ImportResult, json: bool, *, dry_run: bool) -> None:
 
 
 def print_line(done: ImportResult, json: bool) -> None:
-    """Report one of many passes, in a line."""
+    """Print one line, of text or JSON, on one of several passes."""
     if json:
         typer.echo(orjson.dumps(_to_json(done, dry_run=False)).decode())
     else:
@@ -68,7 +68,6 @@ def _summary_text(verb: str, done: ImportResult) -> str:
 
 
 def _left_out_text(*counts: tuple[int, str]) -> str:
-    """The rows that were not imported, by the reason."""
     left = [f"{number:,} {why}" for number, why in counts if number]
     return f"; left: {', '.join(left)}" if left else ""
 
@@ -118,7 +117,7 @@ def _fields(of: object, *names: str) -> dict[str, Any]:
 
 
 def print_restored(done: RestoreResult, json: bool, dry_run: bool) -> int:
-    """Report an import of an archive, or its dry run; return the exit code."""
+    """Print a report on an import from an archive, or on its dry run, and return the exit code."""
     if json:
         print_json(_restored_json(done, dry_run))
     else:

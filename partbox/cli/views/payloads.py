@@ -1,4 +1,4 @@
-"""Payloads that were asked for: as a line for people, and within JSON."""
+"""Payloads of records as text and within JSON."""
 
 from base64 import b64encode
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ Payload = str | bytes | None
 
 
 def payload_lines(value: Payload) -> Iterator[tuple[str, str]]:
-    """The line of a payload among the details of a record."""
+    """Yield the line that shows a payload among the details of a record."""
     if isinstance(value, bytes):
         yield "payload", f"{len(value):,} bytes: --json prints them as base64"
     else:
@@ -17,7 +17,10 @@ def payload_lines(value: Payload) -> Iterator[tuple[str, str]]:
 
 
 def with_payload(plain: dict[str, object], wanted: bool) -> dict[str, object]:
-    """The details: a payload that is JSON as such, verbatim; one of bytes in base64; none that is not wanted."""
+    """Return the details of a record as plain data with the payload, if `wanted`, in a form that JSON can hold.
+
+    A JSON payload is embedded verbatim. Bytes are always included, as base64 under `payload_base64`.
+    """
     value = plain.pop("payload")
     if isinstance(value, bytes):
         plain["payload_base64"] = b64encode(value).decode()

@@ -1,4 +1,4 @@
-"""The picture that `partbox top` draws."""
+"""The screen of `partbox top`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,19 +18,19 @@ from partbox.terminal.roster import Roster
 from partbox.text.printing import printable
 from partbox.text.wording import age, counted, in_short, node_names
 
-BESIDE = 62  # columns from which the numbers have room beside the map
+BESIDE = 62  # columns from which the numbers fit beside the map
 FULL = 56  # columns that the whole table of processes needs
-NODES = 40  # columns from which it names the nodes
+NODES = 40  # columns from which the table names nodes
 TOTALS = 8  # lines
 ROWS = SIDE - TOTALS - 2  # lines of the processes beside the map
-FEW = 4  # and below it
+FEW = 4  # lines of the processes below the map
 LESS = 20  # characters of a name that stands for others as well
-SHORT = 200  # characters of an id or an error that are looked at; the terminal cuts the rest
+SHORT = 200  # characters of an id or an error that are rendered; the terminal cuts the rest
 
 
 @dataclass(frozen=True, slots=True)
 class TopFrame:
-    """Everything that is shown of one moment; `moved` are partitions that have just changed owner."""
+    """All data of one screen. `moved` are the partitions that have just changed their owner."""
 
     sample: ClusterSample
     roster: Roster
@@ -39,7 +39,7 @@ class TopFrame:
 
 
 def render_top(top_frame: TopFrame, width: int, height: int) -> RenderableType:
-    """The whole view, for a terminal of this size."""
+    """Return the screen for a terminal of the given size."""
     beside = width >= BESIDE
     most, taken = (ROWS, SIDE) if beside else (FEW, SIDE + TOTALS + 7)
     cluster = top_frame.sample.cluster
@@ -73,7 +73,7 @@ def _numbers(top_frame: TopFrame, width: int, most: int) -> RenderableType:
 
 
 def _processes(top_frame: TopFrame, width: int, most: int) -> Table:
-    """With the node where there is room for it, and with the heartbeat where there is more."""
+    """Return the table of processes, with nodes and heartbeats if the width allows."""
     columns = [ProcessColumn("pid"), ProcessColumn("owns"), ProcessColumn("", SHORT)]
     if width >= NODES:
         columns.insert(0, ProcessColumn("node", 20 if width >= FULL else 14))
@@ -87,7 +87,7 @@ def _processes(top_frame: TopFrame, width: int, most: int) -> Table:
 
 
 def _cells(each: Instance, node: str) -> dict[str, RenderableType]:
-    """The cells of a process by the names of their columns."""
+    """Return the cells of a process by column name."""
     beat = f"{each.heartbeat_age:.1f} s ago" if each.heartbeat_age < 10 else f"{age(each.heartbeat_age)} ago"
     return {
         "node": Text(_shorten(node)),
@@ -119,7 +119,6 @@ def _totals(sample: ClusterSample) -> Table:
 
 
 def _long_runs(top_frame: TopFrame, roomy: bool, room: int) -> list[Table]:
-    """The handlers that run for long, as many as there is room for."""
     rows = run_rows(top_frame.sample.cluster)
     if room < 2 or not rows:
         return []
@@ -137,7 +136,6 @@ def _long_runs(top_frame: TopFrame, roomy: bool, room: int) -> list[Table]:
 
 
 def _blocked(top_frame: TopFrame, roomy: bool, room: int) -> list[RenderableType]:
-    """The aggregates that are blocked the longest, as many as there is room for."""
     if room < 2 or not top_frame.blocked:
         return []
     table = cluster_view.listing(expand=True)
@@ -159,7 +157,7 @@ def _blocked(top_frame: TopFrame, roomy: bool, room: int) -> list[RenderableType
 
 
 def _group_alike(keys: Sequence[BlockedKey]) -> list[list[BlockedKey]]:
-    """Group those that wait for the same reason: an open circuit may block any number."""
+    """Group keys that wait for the same reason, because one open circuit may block any number of keys."""
     groups: dict[tuple[str, ...], list[BlockedKey]] = {}
     for key in keys:
         why = "" if key.state == "deferred" else key.error_type or key.error or ""
@@ -168,5 +166,5 @@ def _group_alike(keys: Sequence[BlockedKey]) -> list[list[BlockedKey]]:
 
 
 def _shorten(text: str) -> str:
-    """One line that moves no cursor, whatever the text holds."""
+    """Return text in one line, without characters that move the cursor."""
     return printable(in_short(text, SHORT))
