@@ -1,4 +1,4 @@
-"""`partbox actions`: what operators did."""
+"""`partbox actions`: the log of the changes that operators have made."""
 
 from typing import Annotated
 
@@ -23,9 +23,9 @@ def actions(
     limit: Limit = 100,
     outbox: OutboxOptions,
 ) -> None:
-    """List what operators did, newest first: who, what, on what, and how many it changed.
+    """List the actions of operators, newest first: time, operator, action, number of changes, and target.
 
-    Whatever a command, the page, the admin of Django or a program changed is here, until retain_actions (90 days) is
+    Every change by a command, the live page, the Django admin or a program is listed, until retain_actions (90 days) is
     over. Times are the database's, in UTC.
 
     Example: partbox actions --since 1h
@@ -40,7 +40,7 @@ def actions(
 
 
 def _target(each: OperatorAction) -> str:
-    """The arguments of the act and the first few of its records, in one line."""
+    """Return the arguments of an action and the first few of its records in one line."""
     said = []
     for name, value in each.target.items():
         given = value if isinstance(value, dict) else {name: first_few(value) if isinstance(value, list) else value}

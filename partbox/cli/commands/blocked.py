@@ -1,4 +1,4 @@
-"""`partbox blocked`: aggregates whose events wait for one that cannot be finished, and how to get them going."""
+"""`partbox blocked`: lists aggregates whose events wait for an unfinished event, and unblocks them."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -30,7 +30,7 @@ Reason = Annotated[str | None, option("TEXT", "Kept with the error of the skippe
 
 @dataclass(frozen=True, slots=True)
 class AggregateArguments:
-    """The aggregate that a command is about."""
+    """The aggregate on which a command acts."""
 
     aggregate_type: Annotated[str, argument("AGGREGATE_TYPE", "Such as Order.")]
     aggregate_id: Annotated[str, argument("AGGREGATE_ID", "Such as 7.")]
@@ -49,7 +49,7 @@ def list_(
 ) -> None:
     """List blocked aggregates, the longest blocked first: the record they wait for, and how many are parked behind it.
 
-    With --group how many there are of each kind. Times are the database's, in UTC.
+    With --group, count the aggregates of each kind. Times are the database's, in UTC.
 
     Example: partbox blocked list --limit 10
 
@@ -67,7 +67,7 @@ def list_(
 @app.command()
 @with_option_groups
 def retry(*, key: AggregateArguments, subscription: Subscription = "default", outbox: OutboxOptions) -> None:
-    """Let the record that an aggregate waits for run now, instead of when it is due; a dead one is replayed.
+    """Run the record that an aggregate waits for now instead of when it is due. A dead record is replayed.
 
     Example: partbox blocked retry Order 7
     """

@@ -1,4 +1,4 @@
-"""`partbox cancel`: a delayed event that is not to run after all."""
+"""`partbox cancel`: cancels a delayed event before its time."""
 
 from typing import Annotated
 
@@ -23,7 +23,8 @@ def cancel(
 ) -> None:
     """Cancel a delayed event whose time has not come: no handler of any subscription runs it.
 
-    It fails, and changes nothing, if the time has come by the database's clock, or there is no such delayed event.
+    The command fails, and changes nothing, if the time has come by the database's clock, or if there is no such delayed
+    event.
 
     Example: partbox cancel 01a2201a-0da4-758e-9625-8cffb092df9c
     """

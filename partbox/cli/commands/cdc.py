@@ -1,4 +1,4 @@
-"""`partbox cdc`: lets Debezium read the log from the WAL, instead of workers that poll it."""
+"""`partbox cdc`: configures Debezium to read the log from the WAL, instead of workers that poll it."""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -66,8 +66,8 @@ def debezium(
 ) -> None:
     """Print a configuration of Debezium's PostgreSQL connector that sends every event by its EventRouter.
 
-    Changes nothing. First run what --sql prints, once; then give the configuration to Kafka Connect. Anything still
-    missing in the database is reported on the standard error output.
+    Nothing is changed. First run the SQL that --sql prints, once. Then give the configuration to Kafka Connect.
+    Anything still missing in the database is reported on the standard error output.
 
     Example: partbox cdc debezium --sql | psql shop
 
@@ -108,13 +108,13 @@ def _connector(
 
 
 def _host(conn: psycopg.Connection) -> str:
-    """The host, empty if the connection is by a socket of this machine."""
+    """Return the host, or an empty text if the connection uses a local socket."""
     host = conn.info.host
     return "" if host.startswith(("/", "@")) else host
 
 
 def _notes(made: Connector, state: CdcReadiness, form: ConfigFormat, pooler: bool, by_socket: bool) -> Iterator[str]:
-    """Notes on what the configuration leaves out and what is still to do."""
+    """Yield notes on values missing from the configuration, and on steps that remain."""
     yield f"the password of role {made.role!r} is not printed: {PASSWORDS[form]}"
     if by_socket:
         yield "the DSN names a socket and Debezium connects by TCP: put the server's host for localhost, and its port"

@@ -1,4 +1,4 @@
-"""`partbox config`: every setting, its value, where it comes from, and why."""
+"""`partbox config`: shows every setting, its value, and the origin of the value."""
 
 from typing import Annotated, NamedTuple
 
@@ -52,12 +52,12 @@ RETRY = """
 ```
 """
 
-# What the machine decides; a page must not name the one it was written on.
+# Defaults that depend on the machine. The page must not show the values of the machine that generated it.
 COMPUTED = {"node": "host name", "processes": "usable cores: by affinity, at most the cgroup's CPU quota"}
 
 
 class ShownSetting(NamedTuple):
-    """A setting as it is shown; `overruled`: other places that give it, the strongest first."""
+    """A setting as it is shown. `overruled` are the other places that set it, in order of precedence."""
 
     value: str
     origin: str
@@ -67,10 +67,10 @@ class ShownSetting(NamedTuple):
 
 @with_option_groups
 def config(*, target: Target = None, outbox: OutboxOptions, markdown: Markdown = False) -> None:
-    """Show every setting: its meaning, its value, the origin of that, and what it overrules; secrets are masked.
+    """Show every setting: meaning, value, origin of the value, and overruled places. Secrets are masked.
 
-    Every setting is an option of all commands that use settings, such as --lease 10s or --pooler; an option comes
-    before a keyword in code, which comes before PARTBOX_LEASE, then the file, then the default.
+    Every setting is an option of all commands that use settings, such as --lease 10s or --pooler. An option takes
+    precedence over a keyword in code, which takes precedence over PARTBOX_LEASE, then the file, then the default.
 
     Example: PARTBOX_LEASE=10s partbox config shop:outbox
     """
@@ -109,7 +109,7 @@ def _describe_setting(found: Settings, name: str, keyword: str) -> ShownSetting:
 
 
 def _origin_text(shown: ShownSetting) -> str:
-    """ "--lease, over the keyword in shop:outbox and PARTBOX_LEASE"."""
+    """Return the origin of a value, such as "--lease, over the keyword in shop:outbox and PARTBOX_LEASE"."""
     if not shown.overruled:
         return shown.origin
     *before, last = shown.overruled
@@ -117,7 +117,7 @@ def _origin_text(shown: ShownSetting) -> str:
 
 
 def page() -> str:
-    """The page of the documentation that lists every setting, in Markdown."""
+    """Return the page of the documentation that lists every setting, in Markdown."""
     rows = []
     for name, attribute in names().items():
         default = COMPUTED.get(name) or f"`{Settings().shown(name)}`"

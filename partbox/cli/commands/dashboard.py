@@ -1,4 +1,4 @@
-"""`partbox dashboard`: the live page, by itself."""
+"""`partbox dashboard`: serves the live page without a worker."""
 
 import threading
 from typing import Annotated
@@ -20,11 +20,11 @@ Http = Annotated[str, option("HOST:PORT", "The address to serve it at; :0 is a f
 
 @with_option_groups
 def dashboard(*, http: Http = "127.0.0.1:9465", outbox: DatabaseOptions) -> None:
-    """Serve a live page of the partitions, the processes, and what is blocked or dead; Ctrl-C ends it.
+    """Serve a live page of the partitions, the processes, and the blocked and dead records. Ctrl-C ends it.
 
-    The address that it prints carries a token (PARTBOX_HTTP_TOKEN, else a new one each time): whoever has it may
-    replay, skip and discard. Without the token the page only shows, and on an address that others can reach not even
-    that.
+    The printed address carries a token (PARTBOX_HTTP_TOKEN, else a new one each time). Everybody with the token may
+    replay, skip and discard. Without the token the page is read-only, and not shown at all on an address that other
+    machines can reach.
 
     Example: partbox dashboard --dsn postgresql://localhost/shop
     """
@@ -32,7 +32,7 @@ def dashboard(*, http: Http = "127.0.0.1:9465", outbox: DatabaseOptions) -> None
     check_installed()
     from partbox.dashboard import standalone
 
-    # What would otherwise show on the page is raised now.
+    # Errors of the database are raised here, at the start, instead of being shown on the page.
     with connect(database(settings), lease=QUERY_TIMEOUT, pooler=settings.pooler, name="partbox dashboard") as conn:
         migrate.check(conn, settings.schema_name)
     with standalone(settings, lambda: database(settings), where, settings.http_token) as url, until_stopped():

@@ -1,4 +1,4 @@
-"""`partbox dead`: records that no worker tries any more: list, replay, discard."""
+"""`partbox dead`: lists, replays and discards records that no worker tries any more."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -50,7 +50,7 @@ MEANWHILE = "workers deliver them before what waits of their aggregates; what wa
 
 @dataclass(frozen=True, slots=True)
 class DeadSelection:
-    """The choice of dead records to replay or discard: one id, or all that match the filters, in one subscription."""
+    """Options that select dead records of one subscription: one id, or all that match the filters."""
 
     id: Annotated[str | None, Id] = None
     all: Annotated[bool, flag("All that match the filters, instead of one.", "--all")] = False
@@ -60,7 +60,7 @@ class DeadSelection:
 
 @dataclass(frozen=True, slots=True)
 class DeadOptions:
-    """The filters of the dead records that a command is about."""
+    """Options that filter dead records."""
 
     type: Annotated[str | None, option("TYPE", "Only this event type.")] = None
     aggregate_type: Annotated[str | None, option("TYPE", "Only of this aggregate type.")] = None
@@ -70,7 +70,7 @@ class DeadOptions:
     until: Until = None
 
     def given(self) -> dict[str, Any]:
-        """The filters that were given, by their names in Python."""
+        """Return the given filters by their names in Python."""
         named = {"event_type" if name == "type" else name: value for name, value in asdict(self).items()}
         return {name: value for name, value in named.items() if value is not None}
 
@@ -89,7 +89,7 @@ def list_(
     subscription: Subscription = "default",
     outbox: OutboxOptions,
 ) -> None:
-    """List dead records, oldest first, without payloads; with --group how many there are of each kind.
+    """List dead records, oldest first, without payloads; with --group, count the records of each kind.
 
     Times are the database's, in UTC.
 
@@ -143,10 +143,10 @@ def count(*, filters: DeadOptions, subscription: Subscription = "default", outbo
 @app.command()
 @with_option_groups
 def replay(*, order: DeadSelection, filters: DeadOptions, outbox: OutboxOptions) -> None:
-    """Deliver dead records again, with all their attempts, in order and before what waits of their aggregates.
+    """Deliver dead records again in order, with all their attempts, before the waiting events of their aggregates.
 
-    Later events of those aggregates may have been delivered since they died. Stopped half-way, it has replayed whole
-    aggregates, and the same command goes on.
+    Later events of these aggregates may have been delivered since the records died. An interrupted replay has replayed
+    whole aggregates, and the same command continues with the others.
 
     Example: partbox dead replay 4711
 
@@ -163,7 +163,7 @@ def replay(*, order: DeadSelection, filters: DeadOptions, outbox: OutboxOptions)
 @app.command()
 @with_option_groups
 def discard(*, order: DeadSelection, filters: DeadOptions, outbox: OutboxOptions) -> None:
-    """Give dead records up for good: they are never delivered, and purged as if they were done.
+    """Give dead records up for good: they are never delivered, and purged like delivered records.
 
     Example: partbox dead discard 4711
 
@@ -177,9 +177,12 @@ def discard(*, order: DeadSelection, filters: DeadOptions, outbox: OutboxOptions
 def _change_records(
     verb: Literal["replay", "discard"], order: DeadSelection, filters: DeadOptions, outbox: OutboxOptions
 ) -> tuple[int, int]:
-    """Change one record, or all that match once the user has confirmed; the numbers that were changed and left.
+    """Change one record, or all that match after a confirmation.
 
-    Either one id or --all is required: never both, never all by accident. Without a match nobody is asked.
+    Return the numbers of changed and of remaining records.
+
+    Raise PartboxError unless exactly one of an id and --all is given, so that nobody changes all by accident. Nothing
+    is confirmed if no record matches.
     """
     records, id, chosen = outbox.verbs(DeadRecords), order.id, {**filters.given(), "subscription": order.subscription}
     if id is not None and (order.all or filters.given()):

@@ -1,4 +1,4 @@
-"""`partbox demo`: the main job, live."""
+"""`partbox demo`: delivers events of a simulated shop while processes are killed."""
 
 import os
 import sys
@@ -31,12 +31,12 @@ def demo(
 ) -> None:
     """Watch the main job: a shop publishes orders, worker processes deliver them while some are killed and some join.
 
-    Everything it makes is removed at the end. Ctrl-C ends it, a second one at once. Exit code 1 if an event was lost,
-    made up or out of order.
+    Everything the demo makes is removed at the end. Ctrl-C ends the demo, a second Ctrl-C at once. Exit code 1 if an
+    event was lost, made up or out of order.
 
     Example: partbox demo --seconds 30
     """
-    # JSON needs the standard output: the view goes to the standard error then.
+    # The JSON is written to standard output, so the view then goes to standard error.
     with os.fdopen(os.dup(2), "w") if json else nullcontext(sys.stdout) as out:
         summary = run_demo(DemoPlan(seconds, processes, rate, not no_chaos, dsn), out)
     if json:

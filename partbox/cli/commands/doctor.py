@@ -1,4 +1,4 @@
-"""`partbox doctor`: diagnoses an outbox: causes, evidence, remedies."""
+"""`partbox doctor`: prints causes of trouble in an outbox, with evidence and remedies."""
 
 from functools import partial
 from typing import Annotated
@@ -35,7 +35,7 @@ def doctor(
 ) -> None:
     """Diagnose the outbox: causes, evidence, remedies. Changes nothing.
 
-    Ends with 0 when nobody needs to act, with 1 when there is a problem. Give it the settings of the workers.
+    Exit code 0 if nobody needs to act, 1 if there is a problem. Use the same settings as the workers.
 
     Example: partbox doctor --dsn postgresql://localhost/shop
     """
@@ -63,7 +63,7 @@ def doctor(
 
 
 def _print(out: Console, finding: Finding) -> None:
-    """Print without line breaks, so that commands can be copied."""
+    """Print a finding without line breaks, so that its commands can be copied."""
     head = Text.assemble((finding.severity, STYLES[finding.severity]), f"  {finding.cause}", style="bold")
     where = f"  subscription {finding.subscription}" if finding.subscription is not None else ""
     out.print(head + Text(_line(where)), soft_wrap=True)
@@ -84,6 +84,6 @@ def _summary(found: Report) -> str:
 
 
 def _checks() -> str:
-    """All checks, as a table in Markdown."""
+    """Return a table of all checks in Markdown."""
     rows = [f"| `{each.name}` | {' or '.join(each.severities)} | {each.meaning} |\n" for each in CHECKS]
     return "".join(["| cause | severity | meaning |\n", "|---|---|---|\n", *rows])

@@ -1,4 +1,4 @@
-"""`partbox events`: the catalogue of an outbox's events, and the gate against breaking a reader."""
+"""`partbox events`: the catalogue of an outbox's events, and a check that no change breaks a reader."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,7 +29,7 @@ NOTHING = (
 
 
 class DefaultListGroup(TyperGroup):
-    """A group whose first word may be an outbox: `events shop:outbox` is `events list shop:outbox`."""
+    """A group in which the command `list` may be left out: `events shop:outbox` is `events list shop:outbox`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.commands, "--help", "-h"):
@@ -69,10 +69,9 @@ def list_(
     markdown: Markdown = False,
     json: Json = False,
 ) -> None:
-    """List the events: those whose class is declared by @partbox.event, and those that handlers name; `list` may be
-    left out.
+    """List the events that a class declares by @partbox.event, or that handlers name. The word `list` may be left out.
 
-    Beside each stand its version, aggregate type and key, and which handler takes it in which subscription. The
+    Each event is listed with its version, aggregate type and key, and the handlers that take it, by subscription. The
     classes of all modules that MODULE imports are known. Needs no database.
 
     Example: partbox events shop:outbox
@@ -102,8 +101,9 @@ def check(target: Target, against: Against, json: Json = False) -> None:
     """Compare the events with a folder of JSON Schemas, and fail if a change breaks a reader.
 
     Two readers may break: the new class, which reads old events from the log, and consumers that know the old form. A
-    line names the event and field, whom the change breaks, and the remedy; a harmless change has a line, too. A new
-    version with an upcast from the old one may change everything. Exit code 1 = something breaks. Changes nothing.
+    line names the event and field, the reader that the change breaks, and the remedy. A harmless change has a line,
+    too. A new version with an upcast from the old one may change everything. Exit code 1 = something breaks. Changes
+    nothing.
 
     Example: partbox events check shop:outbox --against schemas
     """
@@ -144,7 +144,7 @@ def _cells(entry: CatalogueEntry) -> tuple[str, ...]:
 
 
 def _list_forms(target: str) -> list[EventForm]:
-    """The form of each declared class; PartboxError if there is none."""
+    """Return the form of each declared class. Raise PartboxError if there is none."""
     found = [event_form(each) for each in event_types()]
     if not found:
         raise PartboxError(
@@ -168,7 +168,7 @@ def _write_asyncapi(target: str, outbox: Outbox, file: Path, topic: str | None) 
 
 
 def _upcast_versions(outbox: Outbox) -> dict[str, set[int]]:
-    """By event the versions that an upcast reads."""
+    """Return the versions from which an upcast reads, by event."""
     found: dict[str, set[int]] = {}
     for name, version in outbox.codecs.upcasts:
         found.setdefault(name, set()).add(version)

@@ -1,4 +1,4 @@
-"""`partbox find`: where an event is, and what became of it."""
+"""`partbox find`: finds records, and shows their history in every subscription."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -25,7 +25,7 @@ Limit = Annotated[int, option("N", "Maximum number of records, up to 200.")]
 
 @dataclass(frozen=True, slots=True)
 class RecordNames:
-    """The options that say what an id is of, in the place of ID."""
+    """Options that state the meaning of an id, in the place of ID."""
 
     aggregate: Annotated[str | None, option("ID", "The records of this aggregate.")] = None
     event: Annotated[str | None, option("UUID", "The record of this event.")] = None
@@ -35,7 +35,7 @@ class RecordNames:
 
 @dataclass(frozen=True, slots=True)
 class RecordFilters:
-    """The filters of records."""
+    """Options that filter records."""
 
     type: Annotated[str | None, option("TYPE", "Only this event type.")] = None
     aggregate_type: Annotated[str | None, option("TYPE", "Only of this aggregate type.")] = None
@@ -51,7 +51,7 @@ class RecordFilters:
     ] = None
 
     def given(self) -> dict[str, Any]:
-        """The filters that were given, by their names in Python."""
+        """Return the given filters by their names in Python."""
         named = asdict(self)
         named["event_type"] = named.pop("type")
         if between := named.pop("failed_between"):
@@ -73,10 +73,10 @@ def find(
     subscription: Annotated[str | None, option("NAME", "Only what became of them in this one.")] = None,
     outbox: OutboxOptions,
 ) -> None:
-    """Find records, the newest first, and show what became of each in every subscription; of a single one its story.
+    """Find records, newest first, and show the state of each in every subscription, or the history of a single one.
 
-    A delivery stands between two times: it was not done before the first, and it was saved by the second. Nothing is
-    changed, and the work is bounded: a search that is cut says so. Times are the database's, in UTC.
+    A delivery lies between two times: it was not done before the first, and it was saved by the second. Nothing is
+    changed, and the work is bounded: a search that ends early says so. Times are the database's, in UTC.
 
     Example: partbox find 4711
 
@@ -110,7 +110,7 @@ def _not_found_text(what: str | None) -> str:
 
 
 def _list_hints(found: FoundRecords, limit: int) -> Iterator[str]:
-    """Hints below an answer: other meanings of the id, where the search was cut, and the options that go on."""
+    """Yield hints: other meanings of the id, how far the search has read, and the options that continue it."""
     for other in found.others:
         yield f"read as {found.meant}; there is a {other} like this, too: --{OPTION[other]} shows that"
     if found.read_since is None:

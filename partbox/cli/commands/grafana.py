@@ -1,4 +1,4 @@
-"""`partbox grafana`: the dashboards and alert rules that travel inside the package."""
+"""`partbox grafana`: writes the dashboards and alert rules that the package contains."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,8 +13,8 @@ from partbox.text.wording import counted
 
 app = typer.Typer(help="Dashboards and alert rules for Grafana and Prometheus.", no_args_is_help=True)
 
+# The files of `grafana/` that are useful without a checkout, which excludes the programs that generate them.
 SHIPPED = ("compose.yaml", "dashboards", "prometheus", "provisioning")
-"""The files of `grafana/` that are of use without the checkout; the programs that write them are not."""
 
 Folder = Annotated[Path, argument("DIR", "The folder to write to; created if missing.")]
 Force = Annotated[bool, flag("Overwrite files that differ.", "--force")]
@@ -24,7 +24,7 @@ Force = Annotated[bool, flag("Overwrite files that differ.", "--force")]
 def export(folder: Folder, force: Force = False) -> None:
     """Write dashboards, provisioning, Prometheus configuration, alert rules with tests, and a compose file to a folder.
 
-    Files that are there and differ are left alone, all of them, unless --force is given.
+    If existing files differ, nothing is written unless --force is given.
 
     Example: partbox grafana export grafana
     """
@@ -43,7 +43,7 @@ def export(folder: Folder, force: Force = False) -> None:
 
 
 def _shipped() -> dict[str, bytes]:
-    """The content of each file, by its path below the folder."""
+    """Return the contents of the shipped files by their paths below the folder."""
     package = Path(__file__).resolve().parents[2]
     inside = package / "grafana"
     source = inside if inside.is_dir() else package.parent / "grafana"

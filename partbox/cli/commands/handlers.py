@@ -1,4 +1,4 @@
-"""`partbox handlers`: the routing table."""
+"""`partbox handlers`: prints the routing table."""
 
 from typing import Annotated
 
@@ -17,7 +17,7 @@ COLUMNS = ("event type", "aggregate type", "handler")
 
 
 def handlers(target: Target, subscription: Only = None, json: Json = False) -> None:
-    """Show the routing table: events and their handlers; the most specific one is called. Needs no database.
+    """Show the routing table of events and their handlers. The most specific handler is called. Needs no database.
 
     Example: partbox handlers shop:outbox
     """

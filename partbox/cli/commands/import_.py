@@ -1,4 +1,4 @@
-"""`partbox import`: takes over the table of another outbox."""
+"""`partbox import`: imports the table of another outbox, or an archive."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from partbox.operations.arguments import time_with_zone
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """A table to import, and the meaning of its columns."""
+    """Options that name a table and the meaning of its columns."""
 
     table: Annotated[str | None, option("TABLE", "The table or view, as in SQL: public.outbox.")] = None
     map: Annotated[list[str] | None, option("FIELD=COLUMN", "The column of a field; repeatable.")] = None
@@ -46,7 +46,7 @@ class TableOptions:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveOptions:
-    """An archive to import, and the events of it that are wanted."""
+    """Options that name an archive and select events of it."""
 
     archive: Annotated[
         str | None, option("DIR|URL|FILE", "Instead of a table: an archive that purges wrote, or one file of it.")
@@ -71,8 +71,8 @@ DryRun = Annotated[bool, flag("Check every row, count, show the first ones, and 
 SkipBad = Annotated[bool, flag("List rows that cannot be records, instead of stopping at the first.", "--skip-bad")]
 Follow = Annotated[bool, flag("Go on with new rows until stopped.", "--follow")]
 
-PAUSE = 1.0  # seconds between two passes at least
-PAUSE_FACTOR = 4  # and as many times as long as a pass takes
+PAUSE = 1.0  # seconds between two passes, at least
+PAUSE_FACTOR = 4  # times the duration of a pass, at least
 REPORT_INTERVAL = 10.0  # seconds
 
 
@@ -86,11 +86,12 @@ def import_(
     follow: Follow = False,
     outbox: OutboxOptions,
 ) -> None:
-    """Take over the table of another outbox: its pending rows in order, what failed as dead records, each once.
+    """Take over the table of another outbox: pending rows in order, and failed rows as dead records, each once.
 
-    The table is only read, and may be written to meanwhile; stop what delivers from it first. Stopped, or killed, the
-    same command goes on. Run it again when the last writer has changed over: it says when nothing is left. With
-    --archive instead, what a purge has archived is published again, each event once under the name that --as gives.
+    The table is only read, and may be written to meanwhile. Stop the process that delivers from it first. After an
+    interruption or a kill, the same command continues. Run the command again when the last writer has changed over: it
+    reports when nothing is left. With --archive instead, archived records are published again, each event once under
+    the name that --as gives.
 
     Example: partbox import --table public.outbox --map event_type=kind --map payload=body --map aggregate_id=order_id
     --set aggregate_type=Order --status state --pending new --failed failed --done sent --dry-run
@@ -110,14 +111,14 @@ def import_(
 
 
 def _refuse_options(options: Mapping[str, object], kind: str) -> None:
-    """PartboxError if any of these is given: a table has its own options, and an archive too."""
+    """Raise PartboxError if any of the options is given. `kind` is the kind of import for which they are."""
     for name, value in options.items():
         if value:
             raise PartboxError(f"--{name.strip('_').replace('_', '-')} is for {kind}: leave it out")
 
 
 def _import_archive(outbox: OutboxOptions, archive: str, options: ArchiveOptions, dry_run: bool) -> int:
-    """Import an archive and report on it; return the exit code."""
+    """Import an archive, print a report, and return the exit code."""
     settings, wanted, source = outbox.settings(), options.wanted(), open_source(archive)
     with stoppable() as stopped, _show_progress("records") as progress:
         restored = restore(
@@ -136,7 +137,7 @@ def _import_archive(outbox: OutboxOptions, archive: str, options: ArchiveOptions
 def _import_table(
     run_pass: Callable[..., ImportResult], dry_run: bool, skip_bad: bool, follow: bool, json: bool
 ) -> int:
-    """Import a table, or tell what would be imported; return the exit code."""
+    """Import a table, or only count its rows with `dry_run`, print a report, and return the exit code."""
     if dry_run and follow:
         raise PartboxError("--dry-run looks once: leave --follow out")
     if dry_run:
@@ -158,7 +159,10 @@ def _import_table(
 def _follow(
     result: ImportResult, run_pass: Callable[[], ImportResult], wait: Callable[[float], bool], json: bool
 ) -> None:
-    """Repeat until stopped, with a line for each pass that imported something. Errors of the database are printed."""
+    """Repeat the import until stopped.
+
+    Print a line for each pass that imported something, and errors of the database.
+    """
     pause = PAUSE
     print_line(result, json)
     while not wait(pause):
@@ -185,13 +189,13 @@ def _parse_pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
 
 
 def _split_names(given: Sequence[str] | None) -> tuple[str, ...]:
-    """The names, given by repeated options or with commas."""
+    """Return the names of an option that is repeated, or given with commas."""
     return tuple(name.strip() for each in given or () for name in each.split(",") if name.strip())
 
 
 @contextmanager
 def _show_progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on a terminal's standard error; elsewhere a line now and then."""
+    """Show a progress bar if standard error is a terminal, else print a line every REPORT_INTERVAL."""
     is_terminal = Console(stderr=True).is_terminal
     reported_at = time.monotonic()
 

@@ -1,4 +1,4 @@
-"""`partbox limit`: how often handlers may be called, in running workers."""
+"""`partbox limit`: limits handlers in running workers."""
 
 from functools import partial
 from typing import Annotated
@@ -26,10 +26,10 @@ Within = Annotated[str | None, option("NAME", "Only in this subscription.", "--s
 @app.command("list")
 @with_option_groups
 def list_(*, subscription: Within = None, outbox: OutboxOptions) -> None:
-    """List the limits: those that running workers keep, and those that were set; and what waits for its turn.
+    """List the limits that running workers apply, the limits that were set, and the events that wait for their turn.
 
-    Rate and at once hold for all processes together and, where there is an "each", for each value of that. Times are
-    the database's, in UTC.
+    Rate and at once hold for all processes together and, if there is an "each", for each of its values. Times are the
+    database's, in UTC.
 
     Example: partbox limit list
     """
@@ -49,10 +49,10 @@ def set_(
     subscription: Subscription = "default",
     outbox: OutboxOptions,
 ) -> None:
-    """Limit a handler from now on, whatever it declares, until it is reset. Running workers take it within a heartbeat.
+    """Limit a handler from now on, in place of its declared limits, until a reset. Workers apply it within a heartbeat.
 
-    What is not given stays as it is; none lifts a bound. What waits for its turn is charged with no attempt, keeps the
-    order of its aggregate, and holds no other handler.
+    A bound that is not given stays unchanged, and none lifts a bound. An event that waits for its turn is charged no
+    attempt, keeps the order of its aggregate, and holds up no other handler.
 
     Example: partbox limit set shop.charge --rate 100/s --at-once 5
 
@@ -69,7 +69,7 @@ def set_(
 @app.command()
 @with_option_groups
 def reset(*, handler: Handler, app: App = None, subscription: Subscription = "default", outbox: OutboxOptions) -> None:
-    """Forget what was set for a handler: it is limited as it declares, if it does.
+    """Remove the limits that were set for a handler, so that its declared limits apply, if any.
 
     Example: partbox limit reset shop.charge
     """

@@ -1,4 +1,4 @@
-"""`partbox metrics`: the names, types, labels and meanings of everything that `/metrics` shows."""
+"""`partbox metrics`: the names, types, labels and meanings of all metrics under `/metrics`."""
 
 from typing import Annotated
 
@@ -40,7 +40,7 @@ def metrics(json: Json = False, markdown: Markdown = False) -> None:
 
 
 def page() -> str:
-    """The list at the end of `docs/metrics.md`, in Markdown."""
+    """Return the list at the end of `docs/metrics.md`, in Markdown."""
     table = []
     for source in MetricSource:
         table += [f"| **{source.value}** | | | |\n", *(_row(each) for each in METRICS if each.source is source)]

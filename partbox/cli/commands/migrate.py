@@ -28,7 +28,7 @@ def migrate(
     no_transaction: NoTransaction = False,
     granted: RoleOptions,
 ) -> None:
-    """Bring an outbox's schema to the version of this program. Roles of earlier calls are granted what it adds.
+    """Bring an outbox's schema to the version of this program. Roles of earlier calls are granted the new privileges.
 
     Example: partbox migrate --dsn postgresql://localhost/shop
 
@@ -49,7 +49,7 @@ def migrate(
 
 
 def _require(dsn: str, schema: str) -> None:
-    """Require that the schema exists: a mistyped name must not create another outbox."""
+    """Raise an error if the schema does not exist, because a mistyped name must not create another outbox."""
     with connect_plain(dsn) as conn:
         if not schema_exists(conn, schema):
             raise migrations.missing_error(conn, schema)

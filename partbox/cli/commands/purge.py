@@ -1,4 +1,4 @@
-"""`partbox purge`: deletes what every subscription has consumed and retention has expired."""
+"""`partbox purge`: deletes expired records that every subscription has consumed."""
 
 from dataclasses import asdict
 from functools import partial
@@ -51,14 +51,15 @@ def purge(
     every: Every = None,
     outbox: OutboxOptions,
 ) -> None:
-    """Delete what has expired: handled and dead records, idempotency keys, inbox rows.
+    """Delete expired handled and dead records, idempotency keys and inbox rows.
 
-    Workers do it by themselves every purge_interval; where none run, for a writer-only outbox or an inbox, --every
-    does. Nothing goes that a subscription still needs, a paused one neither. Ctrl-C ends it after the current batch.
-    Where something is due and nothing could be done, it says what stands in the way, and ends with exit code 1.
+    Workers purge every purge_interval by themselves. Use --every if no worker runs, for a writer-only outbox or an
+    inbox. Nothing is deleted that a subscription still needs, even a paused one. Ctrl-C ends the purge after the
+    current batch. If something is due and nothing could be done, the command prints the reason, and ends with exit code
+    1.
 
-    Once a record was archived, here or by the setting, no purge deletes one that is in no archive, workers' neither:
-    set `archive` for them, or repeat this command. --no-archive ends that.
+    Once a record was archived, here or by the setting, no purge deletes a record that is in no archive, and neither do
+    workers: set `archive` for them, or repeat this command. --no-archive ends that.
 
     Example: partbox purge --dry-run
     """
@@ -67,7 +68,8 @@ def purge(
     settings = outbox.settings(archive="none" if no_archive else archive)
     interval = None if every is None else _parse_interval(every, dry_run)
     if settings.archive is not None:
-        location_of(settings.archive)  # one that makes no sense, or lacks its library, ends it before anything goes
+        # An invalid location, or a missing library for it, ends the command before anything is deleted.
+        location_of(settings.archive)
     archive_ended = False
     if no_archive:
         with session(lambda: database(settings), settings, "partbox purge") as conn:
@@ -90,8 +92,10 @@ def _parse_interval(every: str, dry_run: bool) -> float:
 
 
 def _purge_once(settings: Settings, dry_run: bool, json: bool, stopped: SignalFlag, archive_ended: bool) -> int:
-    """Purge once and print the result; return the exit code. `archive_ended`: the archive was, so something is done
-    already."""
+    """Purge once, print the result, and return the exit code.
+
+    If `archive_ended` is True, something was done already, so a purge of nothing is no failure.
+    """
     verb = "would purge" if dry_run else "purged"
     with Console(stderr=True).status(f"{verb} …") as status:
 
@@ -100,7 +104,7 @@ def _purge_once(settings: Settings, dry_run: bool, json: bool, stopped: SignalFl
             status.update(f"{archived}{verb} {sofar} so far")
 
         purged = run(lambda: database(settings), settings, dry_run=dry_run, stopped=stopped.is_set, progress=progress)
-    # The segments whose oldest record has expired, and the reasons to keep it, which may be gone by now.
+    # Segments whose oldest record has expired, with the reasons to keep them. A reason may have gone since the purge.
     found = [] if purged.total and not dry_run else list_segments(lambda: database(settings), settings)
     past_due = [each for each in found if has_expired_records(each.segment, settings.retain_done)]
     held = {each.segment.name: why for each in past_due if (why := list_reasons(each))}
@@ -132,7 +136,10 @@ def _archived_text(purged: Purged, dry_run: bool) -> str:
 
 
 def _purge_repeatedly(settings: Settings, interval: float, json: bool, stopped: SignalFlag) -> None:
-    """Purge at once and after each interval until stopped. An error of the first ends it; later ones are printed."""
+    """Purge at once and after each interval until stopped.
+
+    An error of the first purge is raised. Errors of later purges are printed.
+    """
     once = partial(run, lambda: database(settings), settings, patient=True, stopped=stopped.is_set)
     _print_line(once(), json)
     while not stopped.wait(interval):
@@ -156,7 +163,7 @@ def _print_line(purged: Purged, json: bool) -> None:
 
 
 def _print_problems(purged: Purged) -> bool:
-    """Print what failed, and what stands in the way, a line each; True if anything failed."""
+    """Print failures and obstacles, a line each. Return True if anything failed."""
     if purged.waiting is not None:
         typer.echo(f"partbox: not archived yet: {printable(purged.waiting)}", err=True)
     if purged.unarchived is not None:

@@ -1,4 +1,4 @@
-"""`partbox rebase`: a schema that came from a dump goes on in this cluster."""
+"""`partbox rebase`: adapts a restored schema to its new database cluster."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,8 +28,9 @@ COLUMNS = ("subscription", "cursors moved", "late records parked")
 def rebase(*, yes: Yes = False, force: Force = False, timeout: Timeout = "60s", outbox: OutboxOptions) -> None:
     """Adopt an outbox that came from a dump, or by logical replication, so that workers start on it.
 
-    They then deliver what had not been delivered when the copy was made, in order. Stop them first; publishers may
-    work, and wait while it lasts. Stop the original's workers too, or both deliver the rest. Ctrl-C changes nothing.
+    Workers then deliver, in order, the events that were undelivered when the copy was made. Stop them first. Publishers
+    may work, and wait while the rebase lasts. Stop the original's workers too, or both deliver the rest. Ctrl-C changes
+    nothing.
 
     Example: pg_restore -d shop shop.dump && partbox rebase --dsn postgresql://localhost/shop
     """
@@ -37,7 +38,7 @@ def rebase(*, yes: Yes = False, force: Force = False, timeout: Timeout = "60s", 
     arguments.length("timeout", timeout)
     name = settings.schema_name
     examine(lambda: database(settings), settings, force=force)
-    # The database's name alone: the rest of the DSN may hold a password.
+    # Show the name of the database only, because the rest of the DSN may hold a password.
     given = parts(database(settings))
     where = f"database {printable(str(given.get('dbname') or given.get('user') or 'postgres'))!r}"
     confirm(f"adopt schema {printable(name)!r} of {where}, and deliver what is left there", yes)
@@ -63,7 +64,7 @@ def _print(schema: str, done: Rebased) -> None:
 
 @contextmanager
 def _show_waiting() -> Iterator[Progress]:
-    """Prints on the standard error what it waits for: one changing line at a terminal, else a line each."""
+    """Show the reason for waiting on standard error: one changing line at a terminal, else a line for each reason."""
     error = Console(stderr=True)
     said = ""
 

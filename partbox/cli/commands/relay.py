@@ -45,8 +45,8 @@ def relay(
 ) -> None:
     """Send every event to a broker, in order per aggregate, until stopped.
 
-    An event counts as sent when the broker has acknowledged it. While the broker is down everything waits; only what it
-    refuses for good is dead. A consumer may see an event again, with the same id.
+    An event counts as sent when the broker has acknowledged it. While the broker is down, everything waits. An event
+    becomes dead only if the broker refuses it for good. A consumer may see an event again, with the same id.
 
     Without --to each event type goes to the target that the setting relay has for it: a table partbox.relay for each
     target in partbox.toml, with types, to, topic, and perhaps secret and name. Types without a target are passed over.
@@ -56,7 +56,8 @@ def relay(
     flags = node.flags()
     targets = choose_targets(load_without_outbox(flags), to, topic)
     require_workers()
-    arguments.start_position(start)  # a mistyped one is wrong for every database
+    # A mistyped position is wrong for every database, so it is refused before the first one is opened.
+    arguments.start_position(start)
     nodes = Nodes(
         Outbox()._database.under(flags),
         *build_relay(targets, subscription),
@@ -69,7 +70,7 @@ def relay(
 
 
 def build_relay(targets: Sequence[RelayTarget], subscription: str) -> tuple[Handlers, Codecs]:
-    """The sinks of these targets as handlers; made in each worker process."""
+    """Return the sinks of the targets as handlers. Each worker process builds its own."""
     handlers = Handlers()
     for target in targets:
         sink = build_sink(target)
@@ -79,7 +80,7 @@ def build_relay(targets: Sequence[RelayTarget], subscription: str) -> tuple[Hand
 
 
 def _ensure_subscription(subscriptions: Subscriptions, name: str, start: str) -> None:
-    """Make the subscription in a database unless it exists; several nodes may start at once."""
+    """Create the subscription in a database unless it exists. Several nodes may start at once."""
 
     def exists() -> bool:
         return any(each.name == name for each in subscriptions.list())
@@ -93,7 +94,10 @@ def _ensure_subscription(subscriptions: Subscriptions, name: str, start: str) ->
 
 
 def choose_targets(settings: Settings, to: str | None, topic: str | None) -> tuple[RelayTarget, ...]:
-    """The targets to send to, checked as far as possible without their brokers; SettingsError, BadParameter."""
+    """Return the targets, checked as far as possible without their brokers.
+
+    Raise BadParameter if there is none, and SettingsError if a target is invalid.
+    """
     if to is None and topic is not None:
         raise typer.BadParameter("--topic is that of --to, which is missing: targets of the settings have their own")
     if to is None and not settings.relay:
@@ -111,12 +115,12 @@ def choose_targets(settings: Settings, to: str | None, topic: str | None) -> tup
 
 
 def build_sink(target: RelayTarget) -> Sink:
-    """The sink of a target; SettingsError."""
+    """Return the sink of a target. Raise SettingsError if the target is invalid."""
     return sink_of(target.to, target.topic, None if target.secret is None else target.secret.get_secret_value())
 
 
 def _with_secret(target: RelayTarget, secret: str | None) -> RelayTarget:
-    """The target with this secret, if it is a webhook without one of its own."""
+    """Return the target with the secret added if it is a webhook that has none."""
     if secret is None or target.secret is not None or target.scheme not in WEBHOOKS:
         return target
     return target.model_copy(update={"secret": SecretStr(secret)})

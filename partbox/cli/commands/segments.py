@@ -1,4 +1,4 @@
-"""`partbox segments`: the pieces of the log, with what keeps each of them."""
+"""`partbox segments`: lists the segments of the log."""
 
 from typing import Any
 
@@ -15,10 +15,11 @@ COLUMNS = ("name", "first id", "below id", "size", "oldest", "newest", "kept by"
 
 @with_option_groups
 def segments(*, outbox: OutboxOptions) -> None:
-    """List the segments of the log: the ids that each takes, its size, the age of its records, and what keeps it.
+    """List the segments of the log: their ids, their sizes, the ages of their records, and the reasons to keep them.
 
-    Workers and purges make them ahead of need, empty them when every subscription has passed them and retain_done is
-    over, and drop them. Of one that is not full, and of the default one, "kept by" is about its oldest record.
+    Workers and purges make segments ahead of need, empty them when every subscription has passed them and retain_done
+    is over, and drop them. For a segment that is not full, and for the default segment, "kept by" refers to the oldest
+    record.
 
     Example: partbox segments --json
     """

@@ -1,4 +1,4 @@
-"""`partbox status`: the worker processes, their partitions, and the backlog."""
+"""`partbox status`: prints the worker processes, their partitions, and the backlog."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -42,7 +42,8 @@ from partbox.text.wording import command, node_names
 if TYPE_CHECKING:
     from partbox.operations.stats import Rates
 
-QUERY_TIMEOUT = 30.0  # seconds; counting a deep backlog takes longer than a worker's statements are allowed
+# Seconds. Counting a deep backlog takes longer than the statements of a worker may take.
+QUERY_TIMEOUT = 30.0
 
 NAME_WIDTH = 80  # characters of a name
 COLUMNS = ("node", "pid", "state", "heartbeat", "partitions")
@@ -56,10 +57,10 @@ Line = tuple[str, str]
 def status(
     *, watch: Watch = False, every: Every = "1s", subscription: Subscription = "default", outbox: OutboxOptions
 ) -> None:
-    """Show the worker processes, their partitions, and what is pending or parked.
+    """Show the worker processes, their partitions, and the pending and parked records.
 
-    Pending counts the records that nobody has consumed yet; parked ones are those that could not be finished at once.
-    With --watch a terminal is drawn anew each time, a pipe gets one table after the other, or a line of JSON each.
+    Pending records have not been consumed yet. Parked records could not be finished at once. With --watch, a terminal
+    is redrawn at each update, and a pipe gets one table after the other, or a line of JSON each.
 
     Example: partbox status --dsn postgresql://localhost/shop --watch
     """
@@ -95,7 +96,7 @@ def _watch(settings: Settings, subscription: str, pause: float, json: bool) -> N
 
 @contextmanager
 def _open_printer(json: bool, patience: float) -> Iterator[PrintSample]:
-    """Yield the printer of sightings that suits the reader: JSON lines, a live terminal, or blocks."""
+    """Yield a function that prints samples as JSON lines, as a live display on a terminal, or as blocks of text."""
     from rich.live import Live
 
     out = console()
@@ -113,7 +114,7 @@ def _print_writer_only(schema: str, json: bool) -> None:
 
 
 def _print_sample(sample: ClusterSample, patience: float, json: bool) -> None:
-    """Print a line of JSON, or a block; a complaint goes to the standard error."""
+    """Print a line of JSON or a block of text. A problem is printed to standard error."""
     out, rates = console(), sample.rates
     if sample.problem is not None:
         typer.echo(f"partbox: {printable(sample.problem)}", err=True)
@@ -144,7 +145,7 @@ def _to_json(cluster: stats.Cluster, patience: float) -> dict[str, object]:
 
 
 def _build_tables(cluster: stats.Cluster, patience: float, rates: "Rates | None" = None) -> RenderableType:
-    """Everything; `patience` is how long a stopping process waits."""
+    """Return all tables and the summary. `patience` is the number of seconds for which a stopping process waits."""
     summary = table(("", ""), [*_summary(cluster, patience), *_backlog(cluster, rates)])
     summary.show_header = False
     parts: list[RenderableType] = []
@@ -168,7 +169,10 @@ def _row(each: stats.Instance, node: str) -> tuple[str, ...]:
 
 
 def _summary(cluster: stats.Cluster, patience: float) -> Iterator[Line]:
-    """The processes and partitions. Commands get a line of their own, so that a narrow terminal does not break them."""
+    """Yield the lines about processes and partitions.
+
+    A command has a line of its own, so that a narrow terminal does not break it.
+    """
     schema, subscription = cluster.schema, cluster.subscription
     yield "subscription", f"{subscription} in schema {schema}"
     if cluster.paused:
@@ -199,7 +203,7 @@ def _summary(cluster: stats.Cluster, patience: float) -> Iterator[Line]:
 
 
 def _backlog(cluster: stats.Cluster, rates: "Rates | None") -> Iterator[Line]:
-    """The events that are not done, and the way to those that are in trouble."""
+    """Yield the lines about unfinished events, with the commands that show the troubled ones."""
     schema, subscription = cluster.schema, cluster.subscription
     about = "" if cluster.exact else "about "
     most = f"at most {about}{cluster.pending_max:,} in a partition"
@@ -217,7 +221,7 @@ def _backlog(cluster: stats.Cluster, rates: "Rates | None") -> Iterator[Line]:
     if discarded := cluster.parked.get("discarded", 0):
         yield "discarded", f"{counted(discarded, 'event')}, by an operator, or cancelled in time"
     yield "completed", f"about {cluster.completed:,} of the log" if cluster.completed else "none"
-    # Without any process the remedy is printed already.
+    # If there is no process, the remedy is printed already.
     has_unowned = cluster.unowned > 0 and bool(cluster.instances) and not cluster.paused
     has_delayed = any(each.running or each.expired or each.lifespan for each in cluster.instances)
     if has_unowned or has_delayed or blocked or dead:
@@ -227,5 +231,8 @@ def _backlog(cluster: stats.Cluster, rates: "Rates | None") -> Iterator[Line]:
 
 
 def _count_rerun(cluster: stats.Cluster) -> int:
-    """The events that would run again if all processes stopped now, as far as handlers over ten seconds tell it."""
+    """Return how many events would run again if all processes stopped now.
+
+    Only handlers that have run for over ten seconds are known, and count.
+    """
     return sum(len(each.running) + each.running_more for each in cluster.instances)

@@ -1,4 +1,4 @@
-"""`partbox subscription`: the consumers of the log: create, list, pause, replay, drop."""
+"""`partbox subscription`: creates, lists, pauses, resumes, replays and drops subscriptions."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -34,10 +34,10 @@ Timeout = Annotated[str, option("TIME", "Longest wait for workers to release, su
 @app.command()
 @with_option_groups
 def create(*, name: Name, start: Start = "beginning", type: Types = None, outbox: OutboxOptions) -> None:
-    """Make a subscription. It gets every event that the log holds, or those from a time or from now on.
+    """Create a subscription to every event in the log, or to the events from a time or from now on.
 
-    Handlers are registered for it by @outbox.on(…, subscription="audit"), its workers started by
-    partbox worker shop:outbox --subscription audit.
+    Handlers are registered for it by @outbox.on(…, subscription="audit"), its workers started by partbox worker
+    shop:outbox --subscription audit.
 
     Example: partbox subscription create audit
 
@@ -51,7 +51,7 @@ def create(*, name: Name, start: Start = "beginning", type: Types = None, outbox
 @app.command("list")
 @with_option_groups
 def list_(*, outbox: OutboxOptions) -> None:
-    """List the subscriptions: their worker processes, what is pending, parked and dead in each.
+    """List the subscriptions with their worker processes, and the pending, parked and dead records of each.
 
     Times are the database's, in UTC.
 
@@ -64,7 +64,7 @@ def list_(*, outbox: OutboxOptions) -> None:
 @app.command()
 @with_option_groups
 def pause(*, name: Name, outbox: OutboxOptions) -> None:
-    """Deliver nothing more until it is resumed. Handlers that run come to their end; what is published waits.
+    """Stop delivery until the subscription is resumed. Running handlers finish, and new events wait.
 
     Example: partbox subscription pause audit
     """
@@ -77,7 +77,7 @@ def pause(*, name: Name, outbox: OutboxOptions) -> None:
 @app.command()
 @with_option_groups
 def resume(*, name: Name, outbox: OutboxOptions) -> None:
-    """Deliver again, from where it stood still.
+    """Resume delivery where it stopped.
 
     Example: partbox subscription resume audit
     """
@@ -92,8 +92,9 @@ def resume(*, name: Name, outbox: OutboxOptions) -> None:
 def replay(*, name: Name, point: Point, yes: Yes = False, timeout: Timeout = "60s", outbox: OutboxOptions) -> None:
     """Deliver everything again from a record or a time on, in order; handlers see those events a second time.
 
-    It pauses the subscription, waits until its workers have released, sets it back, and resumes it unless it was
-    paused before. Dead events, and those waiting for a retry, are delivered anew too.
+    The command pauses the subscription, waits until its workers have released the partitions, sets the cursors back,
+    and resumes the subscription unless it was paused before. Dead events, and events that wait for a retry, are
+    delivered anew, too.
 
     Example: partbox subscription replay audit --from 4711
 
@@ -121,7 +122,8 @@ def drop(*, name: Name, yes: Yes = False, timeout: Timeout = "60s", outbox: Outb
     subscriptions = outbox.verbs(Subscriptions)
     arguments.length("timeout", timeout)
     what = f"drop subscription {printable(name)!r} with its progress and its parked and dead records, for good"
-    if name == "default" and not yes and sys.stdin.isatty():  # every outbox has it, and a `y` is too easily typed
+    # Every outbox has this subscription, and a `y` is typed too easily.
+    if name == "default" and not yes and sys.stdin.isatty():
         loss = "every handler without a subscription of its own belongs to 'default' and gets no event any more"
         typer.echo(loss, err=True)
         typed = typer.prompt("Type 'drop default' to drop it with its progress and its dead records", err=True)
@@ -136,7 +138,10 @@ def drop(*, name: Name, yes: Yes = False, timeout: Timeout = "60s", outbox: Outb
 
 @contextmanager
 def _show_waiting() -> Iterator[Progress]:
-    """Prints on a terminal's standard error whom it waits for; Ctrl-C, or another signal to end, undoes the pause."""
+    """Show on a terminal's standard error which processes the command waits for.
+
+    Ctrl-C, or another signal to stop, undoes the pause.
+    """
     error = Console(stderr=True)
     try:
         with interruptible(*STOP_SIGNALS), error.status("waiting for the workers to release") as status:

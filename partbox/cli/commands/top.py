@@ -1,4 +1,4 @@
-"""`partbox top`: a subscription, live on the whole terminal."""
+"""`partbox top`: shows a subscription live on the whole terminal."""
 
 import os
 import select
@@ -22,8 +22,8 @@ from partbox.platform import IS_WINDOWS
 from partbox.terminal.cluster_view import full_screen
 from partbox.terminal.roster import Roster
 
-QUERY_TIMEOUT = 30.0  # seconds that a look may take
-BLOCKED = 50  # aggregates that are asked for; as many are shown as there is room for
+QUERY_TIMEOUT = 30.0  # seconds that a read may take
+BLOCKED = 50  # aggregates that are read; as many are shown as fit
 
 
 @with_option_groups
@@ -31,7 +31,7 @@ def top(*, every: Every = "1s", subscription: Subscription = "default", outbox: 
     """Show a subscription live on the whole terminal: partitions by owner, processes, rates, blocked aggregates.
 
     Each process and its partitions have a letter and a colour (NO_COLOR leaves the letters). A partition that has just
-    moved has its colours swapped, one without an owner is a dot. q quits.
+    moved has its colours swapped. A partition without an owner is a dot. q quits.
 
     Example: partbox top --dsn postgresql://localhost/shop
     """
@@ -43,7 +43,8 @@ def top(*, every: Every = "1s", subscription: Subscription = "default", outbox: 
     overview = CachedOverview(settings, lambda: database(settings), patience=QUERY_TIMEOUT, fresh=min(1.0, pause))
     with until_stopped(), closing(overview) as overview_cache:
         overview_cache.list_partitions(subscription)
-        overview_cache.overview().cluster(subscription)  # an error is reported before anything is drawn
+        # An error is raised here before anything is drawn.
+        overview_cache.overview().cluster(subscription)
         show = _FrameBuilder(overview_cache)
         with keys() as pressed, full_screen(out) as live:
             for sample in iter_samples(overview_cache, subscription, lambda: _wait_for_quit(pressed, pause)):
@@ -51,13 +52,13 @@ def top(*, every: Every = "1s", subscription: Subscription = "default", outbox: 
 
 
 class Keys:
-    """The keys typed at a terminal, each without Enter (None: no key ever comes)."""
+    """The keys typed at a terminal, without a need for Enter. If `terminal` is None, no key ever arrives."""
 
     def __init__(self, terminal: int | None) -> None:
         self._terminal = terminal
 
     def wait(self, seconds: float) -> str:
-        """The first keys pressed within this time; "" if there were none."""
+        """Return the first keys that are pressed within some seconds, or "" if there are none."""
         if self._terminal is None:
             time.sleep(seconds)
             return ""
@@ -65,18 +66,20 @@ class Keys:
         if not ready:
             return ""
         typed = os.read(self._terminal, 64)
-        if not typed:  # the terminal was hung up
+        # An empty read means that the terminal was hung up.
+        if not typed:
             self._terminal = None
         return typed.decode(errors="replace")
 
 
 @contextmanager
 def keys() -> Iterator[Keys]:
-    """The keys of the standard input, without echo; afterwards the terminal is as it was."""
+    """Read keys from standard input without echo, and restore the terminal afterwards."""
     if IS_WINDOWS or not sys.stdin.isatty():
         yield Keys(None)
         return
-    import termios  # Windows has none
+    # Windows has no such module.
+    import termios
     import tty
 
     terminal = sys.stdin.fileno()
@@ -89,7 +92,7 @@ def keys() -> Iterator[Keys]:
 
 
 def _wait_for_quit(pressed: Keys, seconds: float) -> bool:
-    """Wait so long for a key that ends it; True if one was pressed."""
+    """Wait for a key that quits, and return True if it was pressed."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         if set(pressed.wait(left)) & {*"qQ"}:
@@ -98,7 +101,7 @@ def _wait_for_quit(pressed: Keys, seconds: float) -> bool:
 
 
 class _FrameBuilder:
-    """Makes a scene of each sighting, comparing it with the one before."""
+    """A builder of frames from samples, which compares each sample with the previous one."""
 
     def __init__(self, overview_cache: CachedOverview) -> None:
         self._overview_cache = overview_cache
@@ -112,10 +115,12 @@ class _FrameBuilder:
         owners = tuple(each.owner for each in cluster.partitions)
         self._roster.add_processes(each.instance_id for each in cluster.instances)
         if sample.problem is None:
-            pairs = enumerate(zip(self._owners, owners, strict=False))  # none at first
+            # There are no previous owners for the first sample, so nothing has moved.
+            pairs = enumerate(zip(self._owners, owners, strict=False))
             self._moved = frozenset(number for number, (old, new) in pairs if old != new)
             where = cluster.schema, cluster.subscription, BLOCKED
-            with suppress(psycopg.Error, PartboxError):  # the next look complains
+            # If this fails, the next sample reports the problem.
+            with suppress(psycopg.Error, PartboxError):
                 keys = (
                     self._overview_cache.query(lambda conn: blocked.list_keys(conn, *where))
                     if cluster.blocked_keys

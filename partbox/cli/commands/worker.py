@@ -1,4 +1,4 @@
-"""`partbox worker`: runs the processes that deliver."""
+"""`partbox worker`: runs the processes that deliver events."""
 
 import sys
 from functools import partial
@@ -24,8 +24,8 @@ def worker(
 ) -> None:
     """Deliver events to the handlers of an outbox until stopped.
 
-    SIGTERM, Ctrl-C or a closed terminal lets running handlers finish; Ctrl-C twice stops at once, and what ran is
-    delivered again.
+    SIGTERM, Ctrl-C or a closed terminal lets running handlers finish. A second Ctrl-C stops at once, and interrupted
+    events are delivered again.
 
     Example: partbox worker shop:outbox --processes 4 --concurrency 8
     """
@@ -38,7 +38,8 @@ def worker(
     if reload:
         end_with_outer()
         database = outbox._database.under(flags := flags | _wait_for_handlers(database.settings, subscription))
-    settings = configure_logging(database.settings)  # the outbox's own keywords among them
+    # The keywords of the outbox may configure logging, too.
+    settings = configure_logging(database.settings)
     if settings.enabled:
         where = f" in module {target.partition(':')[0]!r}, which was imported, or in one that it imports"
         outbox.handlers.require(subscription, settings, where)
@@ -48,6 +49,6 @@ def worker(
 
 
 def _wait_for_handlers(settings: Settings, subscription: str) -> dict[str, str]:
-    """The flag by which events wait for a handler that is still to be written, unless the setting says otherwise."""
+    """Return the flag that makes events wait for a missing handler, unless a setting decides otherwise."""
     unsaid = settings.origins["on_unroutable"] == "default" and settings.unroutable_in(subscription) == "dead"
     return {"on_unroutable": "retry"} if unsaid else {}
