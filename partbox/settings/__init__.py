@@ -1,6 +1,6 @@
-"""The settings: `Settings` declares them, `load` gathers their values and names the place of each.
+"""The settings: `Settings` declares them, and `load` reads their values and the place of each.
 
-A value is taken from the strongest place that gives one (see `precedence`), else it is the default.
+The place with the highest precedence counts (see `precedence`), else the default.
 """
 
 import os
@@ -42,7 +42,7 @@ Routing = Literal["dead", "ignore", "retry"] | Callable[[Any], Any]
 
 
 class Settings(BaseModel):
-    """All settings, frozen; durations are seconds. `load()` gathers them; calling the class reads nothing else."""
+    """All settings, frozen. Durations are seconds. `load()` reads their values; the class itself reads none."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -197,36 +197,44 @@ class Settings(BaseModel):
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """The place of each setting's value, by its external name: "default", "keyword", "PARTBOX_LEASE" and such."""
+        """The origin of each setting's value by external name: "default", "keyword", "PARTBOX_LEASE" and so on."""
         return {name: self._origins.get(name, "default") for name in names()}
 
     @property
     def overruled(self) -> Mapping[str, tuple[str, ...]]:
-        """The other places that give a setting, by its external name; the strongest first."""
+        """The other places that set a setting, by external name, in order of precedence."""
         return {name: self._overruled.get(name, ()) for name in names()}
 
     def unroutable_in(self, subscription: str) -> "Routing":
-        """`on_unroutable`; unless it is set, subscriptions other than `default` ignore events without a handler."""
+        """Return `on_unroutable` for a subscription.
+
+        If it is not set, other subscriptions than `default` ignore such events.
+        """
         unsaid = self.origins["on_unroutable"] == "default"
         return "ignore" if unsaid and subscription != "default" else self.on_unroutable
 
     @property
     def on_newer(self) -> "Routing":
-        """The fate of an event that is newer than the class of its handler: it waits, unless `on_unroutable` is set to
-        something else than `ignore`, for it has a handler."""
+        """The handling of an event that is newer than the class of its handler.
+
+        The event waits, because it has a handler, unless `on_unroutable` is set to another value than `ignore`.
+        """
         unsaid = self.origins["on_unroutable"] == "default"
         return "retry" if unsaid or self.on_unroutable == "ignore" else self.on_unroutable
 
     def shown(self, name: str) -> str:
-        """The value of the setting `name` (external) as text, without secrets."""
+        """Return the value of the setting with an external name as text, with secrets masked."""
         return _display_value(name, getattr(self, names()[name]))
 
     def replace(self, **keywords: Any) -> "Settings":
-        """A copy with these settings changed; SettingsError as from `load`."""
+        """Return a copy with settings changed. Raise SettingsError as `load` does."""
         return self._overlay(from_keywords(keywords))
 
     def under(self, flags: Mapping[str, Any]) -> "Settings":
-        """A copy in which the options of a command line come first, None meaning "not given"; SettingsError."""
+        """Return a copy in which options of a command line take precedence.
+
+        A value of None means that the option is not given.
+        """
         return self._overlay(from_flags(flags))
 
     def _overlay(self, given: "Mapping[str, SourcedValue]") -> "Settings":
@@ -241,33 +249,33 @@ class Settings(BaseModel):
 
 
 def load(*, flags: Mapping[str, Any] | None = None, **keywords: Any) -> Settings:
-    """The settings as of now; `flags` come from a command line, None there meaning "not given".
+    """Return the present settings. A flag of None means that the option of the command line is not given.
 
-    Raises SettingsError, naming setting, value, place and remedy, for the first that is unknown or invalid. Variables
-    of the environment that are not settings are ignored; `strays` names them.
+    Raise SettingsError for the first setting that is unknown or invalid, with setting, value, place and remedy. Unknown
+    variables of the environment are ignored; `strays` lists them.
     """
     given = {name: value for name, value in keywords.items() if name != "dsn" or value is not None}
     return _merge_sources(*sources(flags or {}, given, names()))
 
 
 def strays() -> str | None:
-    """One line about the variables of the environment that look like settings and are none; None without any."""
+    """Return one line about environment variables that look like settings but are none, or None if there are none."""
     return strays_text(sort_variables(os.environ, names()).strays, names())
 
 
 def names() -> dict[str, str]:
-    """The attribute of every setting by its external name, in their order."""
+    """Return the attribute of every setting by external name, in the order of declaration."""
     return {field.alias or attribute: attribute for attribute, field in Settings.model_fields.items()}
 
 
 def _merge_sources(*sources: Mapping[str, SourcedValue]) -> Settings:
-    """The settings that these places give, the strongest last."""
+    """Return the settings from several places, of which later ones take precedence."""
     given: dict[str, SourcedValue] = {}
     overruled: dict[str, tuple[str, ...]] = {}
     for name, each in (item for place in sources for item in place.items()):
         if name not in names():
-            # Without its value, which may be a secret.
             meant = hint(name, names(), "`partbox config` lists all settings")
+            # The value is not shown, because it may be a secret.
             raise SettingsError(f"unknown setting {printable_line(name, 60)!r} ({_origin_text(each.origin)}): {meant}")
         if name in given and given[name].origin != each.origin:
             overruled[name] = (given[name].origin, *overruled.get(name, ()))
@@ -308,7 +316,7 @@ def _remedy(error: Mapping[str, Any]) -> str:
 
 
 def _check_together(settings: Settings) -> None:
-    """Settings that only make sense in relation to each other."""
+    """Raise SettingsError if settings contradict each other."""
     longest, below = settings.lease / 3, "shorter than a third of"
     if not settings.heartbeat < longest:
         reason = "two heartbeats may be lost before a process is given up"
@@ -336,7 +344,7 @@ def _display_value(name: str, value: Any) -> str:
     if name in _SECRETS:
         return MASK
     if name == "relay":
-        # What is no target may hold a secret anywhere.
+        # A value that could not be read as targets may hold a secret anywhere.
         is_read = isinstance(value, tuple) and all(isinstance(each, RelayTarget) for each in value)
         return ("; ".join(map(str, value)) or "none") if is_read else MASK
     if name in _DURATIONS and isinstance(value, float):

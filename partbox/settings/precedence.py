@@ -1,8 +1,9 @@
-"""The places of a setting's value, and which of them wins: flag of a command line > keyword > variable of the
-environment (`PARTBOX_LEASE`) > TOML file.
+"""The places from which settings are read, in order of precedence.
 
-The file is the one named by `PARTBOX_CONFIG`, else `partbox.toml` in the current folder; its table `[partbox]` is read,
-or its top level where it has no such table. Variables that only look like settings are named in one line.
+An option of a command line takes precedence over a keyword, a keyword over an environment variable (`PARTBOX_LEASE`),
+and a variable over the TOML file. The file is the one that `PARTBOX_CONFIG` names, else `partbox.toml` in the current
+folder. Its table `[partbox]` is read, or its top level if there is no such table. Variables that only look like
+settings are listed in one line.
 """
 
 import os
@@ -23,18 +24,18 @@ PREFIX: Final = "PARTBOX_"
 CONFIG: Final = "PARTBOX_CONFIG"
 MOST: Final = 8  # variables that are named
 
-# Read by `settings`, the scripts, `worker --reload` and the test suite; not settings.
+# Variables that are no settings: `settings`, scripts, `worker --reload` and the test suite read them.
 _OTHERS = (CONFIG, "PARTBOX_PYTHON", "PARTBOX_RELOADED")
 _TEST_PREFIX = "PARTBOX_TEST_"
 
-# What Kubernetes adds to every container for a service named partbox, or partbox-and-more.
+# Variables that Kubernetes adds to every container for a service named partbox, or partbox-and-more.
 _OF_SERVICES = re.compile(
     r"PARTBOX_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
 
 
 class SourcedValue(NamedTuple):
-    """A value, and the place that gives it, as a person would name it: a file, a variable, "keyword", an option."""
+    """A value and its origin, as a person would name it: a file, a variable, "keyword", an option."""
 
     value: Any
     origin: str
@@ -43,7 +44,10 @@ class SourcedValue(NamedTuple):
 def sources(
     flags: Mapping[str, Any], keywords: Mapping[str, Any], known: Collection[str]
 ) -> tuple[Mapping[str, SourcedValue], ...]:
-    """The values by setting in each place, the strongest last; a flag that is None is not given."""
+    """Return the values of settings from each place, the highest precedence last.
+
+    A flag of None counts as not given.
+    """
     variables = {name: SourcedValue(*each) for name, each in sort_variables(os.environ, known).settings.items()}
     return _from_file(), variables, from_keywords(keywords), from_flags(flags)
 
@@ -60,7 +64,7 @@ def from_flags(given: Mapping[str, Any]) -> dict[str, SourcedValue]:
 
 
 def _from_file() -> dict[str, SourcedValue]:
-    # Not asked for by name: a name with the mark in it cannot be encoded in every locale.
+    # The environment is searched, because a name with a byte order mark cannot be encoded in every locale.
     marked = (value for name, value in os.environ.items() if name == f"{BYTE_ORDER_MARK}{CONFIG}")
     named = bare(os.environ.get(CONFIG) or next(marked, ""))
     path = Path(named or "partbox.toml")
@@ -68,7 +72,8 @@ def _from_file() -> dict[str, SourcedValue]:
         raise SettingsError(f"{CONFIG} names {named!r}, which is not a file: create it or unset {CONFIG}")
     try:
         table = tomllib.loads(_read_utf8(path)) if path.is_file() else {}
-    except (ValueError, RecursionError, OSError) as error:  # numbers and nesting that Python refuses, too
+    # Python raises these errors also for numbers that are too long and for tables that are nested too deeply.
+    except (ValueError, RecursionError, OSError) as error:
         raise SettingsError(printable_line(f"{path} cannot be read as TOML: {error}")) from None
     table = table.get("partbox", table)
     if not isinstance(table, dict):
@@ -80,7 +85,7 @@ def _from_file() -> dict[str, SourcedValue]:
 
 
 def _read_utf8(path: Path) -> str:
-    """The text of a file in UTF-8, with a byte order mark or without."""
+    """Return the text of a file in UTF-8, with or without a byte order mark."""
     content = path.read_bytes()
     if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or b"\0" in content:
         raise SettingsError(f"{printable_line(str(path))} is in UTF-16 or no text: save it as UTF-8")
@@ -88,16 +93,19 @@ def _read_utf8(path: Path) -> str:
 
 
 class SortedVariables(NamedTuple):
-    """`settings`: (value, variable) by the setting's name; `strays`: variables that are no settings, in order."""
+    """Environment variables.
+
+    `settings` maps a setting to (value, variable), `strays` are sorted names of the others.
+    """
 
     settings: dict[str, tuple[str, str]]
     strays: list[str]
 
 
 def sort_variables(variables: Mapping[str, str], known: Collection[str]) -> SortedVariables:
-    """The variables that give one of the `known` settings, and those that give none; an empty one counts as not set.
+    """Split environment variables into `known` settings and strays. An empty variable counts as not set.
 
-    The first variable of a file may begin with the file's byte order mark; the same variable without it wins.
+    The first variable in a file may begin with the byte order mark of the file. The variable without the mark wins.
     """
     settings, strays = {}, []
     for given in sorted(variables, key=lambda each: (not each.startswith(BYTE_ORDER_MARK), each)):
@@ -113,7 +121,7 @@ def sort_variables(variables: Mapping[str, str], known: Collection[str]) -> Sort
 
 
 def strays_text(strays: Sequence[str], known: Collection[str]) -> str | None:
-    """One line that names the strays, with the setting that was perhaps meant; None without any."""
+    """Return one line that names the strays with hints, or None if there are none."""
     if not strays:
         return None
     named = ", ".join(f"{printable_line(each, 60)}{_hint(each, known)}" for each in strays[:MOST])
@@ -125,7 +133,7 @@ def strays_text(strays: Sequence[str], known: Collection[str]) -> str | None:
 
 
 def _hint(variable: str, known: Collection[str]) -> str:
-    """The setting that was perhaps meant. Values are not shown: any may be a secret."""
+    """Return the setting that was probably meant. Values are not shown, because any may be a secret."""
     if _OF_SERVICES.fullmatch(variable):
         return ""
     close = get_close_matches(variable.removeprefix(PREFIX).lower(), known, n=1)

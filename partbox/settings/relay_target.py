@@ -1,11 +1,11 @@
-"""A target of the setting `relay`: where `partbox relay` sends events of some types.
+"""A target of the setting `relay`, to which `partbox relay` sends events of some types.
 
     [[partbox.relay]]
     types = ["OrderPlaced", "OrderPaid"]
     to = "kafka://broker:9092"
     topic = "orders"
 
-As a text, for an environment, the setting is JSON: a list of objects with the same keys.
+As a text, for an environment variable, the setting is a JSON list of objects with the same keys.
 """
 
 import json
@@ -26,10 +26,10 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,60}")
 
 
 class RelayTarget(BaseModel):
-    """Events of `types` (`"*"`: of all that no other target takes) go to the URL `to`.
+    """A URL `to` for events of some `types`, or of all types without another target (`"*"`).
 
-    `topic` is a template, None its default. `secret` signs a webhook's requests. `name` is the handler's in logs and
-    metrics, by default the scheme of the URL.
+    `topic` is a template; None stands for the default one. `secret` signs the requests of a webhook. `name` is the
+    handler in logs and metrics, by default the scheme of the URL.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, str_strip_whitespace=True)
@@ -42,12 +42,12 @@ class RelayTarget(BaseModel):
 
     @property
     def scheme(self) -> str:
-        """That of the URL, in lower case as `urlsplit` has it."""
+        """The scheme of the URL in lower case."""
         return self.to.partition(":")[0].lower()
 
     @property
     def handler(self) -> str:
-        """The name of its handler."""
+        """The name of the handler of this target."""
         return self.name or self.scheme
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ class RelayTarget(BaseModel):
 
 
 def targets_of(value: object) -> tuple[RelayTarget, ...]:
-    """The targets that a setting gives; ValueError in one line, which shows no secret, for an invalid one."""
+    """Return the targets of the setting. Raise ValueError with one line, without any secret, if a target is invalid."""
     if isinstance(value, str):
         try:
             value = () if value.strip().lower() in ("", "none", "off") else json.loads(value)
@@ -116,7 +116,7 @@ def _target(number: int, value: object) -> RelayTarget:
 
 
 def _fault_text(error: Mapping[str, Any]) -> str:
-    """The fault of a target, to follow "target 2"; of values only those that are no secret."""
+    """Return the fault of a target as text that follows "target 2". Only values that are no secret are quoted."""
     key = str(error["loc"][0]) if error["loc"] else ""
     match error["type"]:
         case "value_error":
@@ -131,7 +131,7 @@ def _fault_text(error: Mapping[str, Any]) -> str:
 
 
 def _check_distinct(what: str, named: Iterable[tuple[int, Iterable[str]]], remedy: str) -> None:
-    """ValueError if two targets share one of these."""
+    """Raise ValueError if two targets have a name in common. `what` is the kind of name."""
     first: dict[str, int] = {}
     for number, names in named:
         for name in names:

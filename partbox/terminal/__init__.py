@@ -1,1 +1,1 @@
-"""Drawing the partitions and their owners on a terminal."""
+"""Live views of a cluster on a terminal."""

@@ -1,4 +1,4 @@
-"""The parts that every live view of a cluster shares: the map of the partitions, the processes, the totals."""
+"""The parts that all live views of a cluster share: the map of partitions, the table of processes, the totals."""
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import Final, NamedTuple
@@ -12,27 +12,27 @@ from rich.text import Text
 from partbox.db.inspect.stats import Cluster
 from partbox.terminal.roster import ProcessBadge, Roster
 
-SIDE: Final = 16  # the map has 16 x 16 partitions
-ROOMY: Final = 80  # columns from which there is room for more than what is needed
-WIDE: Final = 110  # columns from which the map's cells are three wide
+SIDE: Final = 16  # rows and columns of the map of 256 partitions
+ROOMY: Final = 80  # columns from which optional columns are shown
+WIDE: Final = 110  # columns from which a cell of the map is three columns wide
 GAP: Final = 3
 DIM: Final = "bright_black"
 
 
 class ProcessColumn(NamedTuple):
-    """A column of the processes: text of at most `width` characters, or a number (None)."""
+    """A column of the table of processes: text of at most `width` characters, or a number if `width` is None."""
 
     name: str
     width: int | None = None
 
 
 def full_screen(console: Console) -> Live:
-    """A view on the terminal's other screen, which comes and goes without a trace and survives being resized."""
+    """Return a live view on the terminal's alternate screen, which leaves no trace and survives a resize."""
     return Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
 
 def heading(left: Text, right: Text) -> Table:
-    """The first line; of `left` an ellipsis stands for what has no room."""
+    """Return the first line of a view. An ellipsis replaces the end of `left` if it does not fit."""
     made = Table.grid(expand=True, padding=(0, 1, 0, 0))
     made.add_column(no_wrap=True, overflow="ellipsis")
     made.add_column(justify="right", no_wrap=True)
@@ -49,7 +49,7 @@ def body(
     beside: int,
     gap: int = GAP,
 ) -> RenderableType:
-    """The map of the partitions; `numbers(columns)` stand beside it if `width` is at least `beside`, else below it."""
+    """Return the map of the partitions, with `numbers(columns)` beside it, or below it if `width` < `beside`."""
     living = {each.instance_id for each in cluster.instances}
     owners = [each.owner if each.owner in living else None for each in cluster.partitions]
     cell = 3 if width >= WIDE else 2
@@ -66,7 +66,10 @@ def body(
 def processes(
     columns: Sequence[ProcessColumn], rows: Sequence[tuple[ProcessBadge, Sequence[RenderableType]]], room: int
 ) -> Table:
-    """A line for each process, with its badge and its cells; the last line counts those for which there is no room."""
+    """Return a table with a line for each process.
+
+    If there are more than `room` lines, the last one counts the rest.
+    """
     made = listing()
     made.add_column("", no_wrap=True)
     for name, width in columns:
@@ -80,19 +83,19 @@ def processes(
 
 
 def listing(*, expand: bool = False) -> Table:
-    """A table without lines, whose column names are dim."""
+    """Return an empty table without lines, with dim column names."""
     return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=DIM, expand=expand)
 
 
 def totals() -> Table:
-    """A grid whose first column has dim names; the caller adds columns for the values."""
+    """Return an empty grid with a first column for dim names. The caller adds columns for the values."""
     made = Table.grid(padding=(0, 2, 0, 0))
     made.add_column(style=DIM, no_wrap=True)
     return made
 
 
 def summary_table(rows: Iterable[tuple[str, str, str | Text]]) -> Table:
-    """The table that ends a run: a name, a number and a remark in each row."""
+    """Return the table that ends a run, with a name, a number and a remark in each row."""
     made = Table.grid(padding=(0, 2, 0, 0))
     made.add_column()
     made.add_column(justify="right", style="bold")
@@ -103,7 +106,10 @@ def summary_table(rows: Iterable[tuple[str, str, str | Text]]) -> Table:
 
 
 def partition_map(owners: Sequence[Hashable | None], roster: Roster, moved: Collection[int], cell: int) -> Text:
-    """A letter for each partition, `cell` columns wide; one that has just moved has its colours swapped."""
+    """Return a map with the letter of the owner for each partition, in cells of `cell` columns.
+
+    The colours of a partition that has just moved are swapped.
+    """
     drawn = Text(no_wrap=True)
     for partition, owner in enumerate(owners):
         badge = roster.badge(owner)

@@ -1,4 +1,4 @@
-"""Long runs at a terminal: Ctrl-C ends one in order, and then at once; errors go to a file meanwhile."""
+"""Signals and standard error of long runs at a terminal."""
 
 import os
 import signal
@@ -14,15 +14,17 @@ from partbox.supervisor.signals import SignalFlag, hangup_is_ignored
 
 
 class Interrupts:
-    """While entered, signals raise nothing: the first sets `asked`, any further one `at_once` too.
+    """A context in which signals raise nothing: the first sets `asked`, and any further one sets `at_once` as well.
 
-    A hangup comes twice when a terminal is closed, from the kernel and from the shell, and never means at once.
+    A hangup never sets `at_once`, because it arrives twice when a terminal is closed, from the kernel and from the
+    shell.
     """
 
     def __init__(self) -> None:
         self.asked = SignalFlag()
         self.at_once = SignalFlag()
-        self._was_asked = False  # by another signal than a hangup
+        # True once a signal other than a hangup has arrived.
+        self._was_asked = False
 
     def __enter__(self) -> "Interrupts":
         handled = [number for number in STOP_SIGNALS if number != HANGUP or not hangup_is_ignored()]
@@ -41,9 +43,10 @@ class Interrupts:
         meanwhile: Callable[[], None],
         pause: float,
     ) -> bool:
-        """Wait at most `seconds` for `check`, with `meanwhile` and a `pause` between two checks; False without success.
+        """Wait at most `seconds` until `check` returns True, and return its last result.
 
-        `at_once` cuts a pause short.
+        `meanwhile` is called, followed by a `pause`, between two checks. `at_once` cuts the pause short. `given_up`
+        ends the wait.
         """
         end = time.monotonic() + seconds
         while not (done := check()) and time.monotonic() < end and not given_up():
@@ -60,7 +63,7 @@ class Interrupts:
 
 @contextmanager
 def redirect_stderr(log: Path) -> Iterator[None]:
-    """Append the errors of this process, and of those that it starts meanwhile, to a file."""
+    """Append standard error of this process, and of processes started within the context, to a file."""
     sys.stderr.flush()
     saved_fd = os.dup(2)
     with log.open("ab") as file:

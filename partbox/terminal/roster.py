@@ -1,11 +1,11 @@
-"""Gives every worker process a letter and a colour, which it keeps."""
+"""Letters and colours that identify worker processes."""
 
 from collections.abc import Hashable, Iterable
 from itertools import cycle, islice
 from string import ascii_uppercase
 from typing import Final, NamedTuple
 
-# Okabe and Ito's colours, which colour-blind people can tell apart.
+# The colours of Okabe and Ito, which colour-blind people can tell apart.
 COLOURS: Final = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#8A9AE8", "#A0A0A0")
 
 
@@ -20,9 +20,9 @@ NO_BADGE: Final = ProcessBadge("·", "bright_black")
 
 
 class Roster:
-    """Newcomers get the letter after the last one, so that a replacement is not taken for the process it replaces.
+    """The badges of processes. A process is known by any hashable id and keeps its badge.
 
-    Processes are known by any hashable id.
+    A new process gets the next letter of the alphabet, so that it is not mistaken for the process it replaces.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Roster:
         self._letters = cycle(ascii_uppercase)
 
     def add_processes(self, processes: Iterable[Hashable]) -> None:
-        """Give the new ones a face; `processes` are all that live."""
+        """Give badges to new processes. `processes` are all that live. The least used colour is taken."""
         living = list(processes)
         for process in living:
             if process not in self._badges:
@@ -39,10 +39,8 @@ class Roster:
                 taken = {other.letter for other in others}
                 candidates = islice(self._letters, len(ascii_uppercase))
                 letter = next((each for each in candidates if each not in taken), "?")
-                self._badges[process] = ProcessBadge(
-                    letter, min(COLOURS, key=used_colours.count)
-                )  # with the fewest wearers
+                self._badges[process] = ProcessBadge(letter, min(COLOURS, key=used_colours.count))
 
     def badge(self, process: Hashable | None) -> ProcessBadge:
-        """The face of a process that was met."""
+        """Return the badge of a process, or NO_BADGE if the process is unknown."""
         return self._badges.get(process, NO_BADGE) if process is not None else NO_BADGE

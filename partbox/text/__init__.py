@@ -1,1 +1,1 @@
-"""Text for people, and what none of them may see: numbers, lengths of time, suggestions, DSNs, secrets."""
+"""Texts for people: numbers, lengths of time, suggestions and DSNs, with secrets masked."""

@@ -1,10 +1,12 @@
-"""Reads a DSN as libpq does, and never quotes one that cannot be read.
+"""Parses DSNs as libpq does, and URLs, without ever quoting an unreadable one.
 
-Nobody knows which part of such a text is the password, and libpq's errors quote the part that it stumbled on. So its
-reasons are told in words of our own. Some texts libpq does read, though not as they were meant: behind an unescaped "@"
-or "/" the rest of the password becomes a host, a port or a database, which errors of connecting then name.
+No part of an unreadable DSN can be trusted not to be the password, and errors of libpq quote the part they stumbled
+over. Therefore the reasons have texts of their own here. libpq also accepts some DSNs with another meaning than
+intended: after an unescaped "@" or "/", the rest of the password becomes a host, a port or a database, which later
+errors would name.
 
-The options behind the ? of other URLs: none is ignored, for a misspelt one would be, or fail at every event.
+Unknown options in the query of other URLs are errors, because a misspelt option would be ignored, or would fail at
+every event.
 """
 
 import re
@@ -22,14 +24,14 @@ from partbox.text.wording import hint
 
 LONGEST = 60  # characters of a database's name
 LAST_PORT = 65_535
-BYTE_ORDER_MARK = "\ufeff"  # the byte order mark, with which some editors begin a file
+BYTE_ORDER_MARK = "\ufeff"  # some editors write it at the beginning of a file
 
 REMEDY = (
     "write postgresql://user@host/database, with special characters of a password percent-encoded (@ is %40, / is "
     "%2F), or key=value pairs with quotes around what has spaces, or embedded:"
 )
 
-# How libpq's errors begin, up to the first thing that they quote.
+# Texts by the beginning of libpq's error, up to the first quoted part.
 _REASONS = {
     "invalid percent-encoded token": "a % that is no percent-encoding (it must be %25)",
     "forbidden value %00": "a character 0",
@@ -45,25 +47,30 @@ _REASONS = {
     "unexpected character": "something wrong behind an IPv6 address",
 }
 
+# URLs of SQLAlchemy name a driver in this way.
 _DIALECT = re.compile(r"\s*postgres(?:ql)?(\+\w+)://", re.IGNORECASE)
-"""The form of SQLAlchemy, which names its driver."""
-_KEY = re.compile(r"\b(\w{1,63})\s*=")  # bounded: a long word without "=" must not be tried from each of its letters
+# The length is bounded, so that a long word without "=" is not tried from each of its letters.
+_KEY = re.compile(r"\b(\w{1,63})\s*=")
 _OPTION = re.compile(r"[\w.-]{1,60}", re.ASCII)
 _URL = re.compile(r"postgres(?:ql)?://", re.IGNORECASE)
 
 
 def bare(text: str) -> str:
-    """Return the text without the white space and the byte order mark around it.
+    """Return text without surrounding white space and byte order mark.
 
-    A secret often ends with a line break, which libpq takes for a part of the last value of a URL.
+    A secret often ends with a line break, which libpq would take for a part of the last value of a URL.
     """
     return text.strip().removeprefix(BYTE_ORDER_MARK).strip()
 
 
 def parts(dsn: str) -> dict[str, str]:
-    """The parameters of a DSN, each as text. SettingsError, which names no part of it, if it cannot be read."""
+    """Return the parameters of a DSN as texts.
+
+    Raise SettingsError, which quotes no part of the DSN, if the DSN cannot be read.
+    """
     dsn = bare(dsn)
-    if "\0" in dsn:  # libpq would read up to there
+    # libpq would stop reading at the null character.
+    if "\0" in dsn:
         raise unreadable(_REASONS["forbidden value %00"])
     if (dialect := _DIALECT.match(dsn)) is not None:
         raise SettingsError(
@@ -73,7 +80,8 @@ def parts(dsn: str) -> dict[str, str]:
         found = {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
     except Error as error:
         raise unreadable(_reason(str(error)) + _hint(dsn)) from None
-    except ValueError:  # a lone surrogate
+    # The DSN holds a lone surrogate.
+    except ValueError:
         raise unreadable("characters that are no text") from None
     if (reason := _misread_sign(dsn, found)) is not None:
         raise unreadable(reason)
@@ -81,21 +89,21 @@ def parts(dsn: str) -> dict[str, str]:
 
 
 def connect_share(whole: float, given: dict[str, str]) -> int:
-    """Seconds of `whole` for connecting to each server of a DSN, so that one that is dead leaves time for the others.
+    """Return the seconds for connecting to each server of a DSN, so that a dead server leaves time for the others.
 
-    At least 2, the least that libpq waits.
+    The result is at least 2, which is the minimum of libpq.
     """
     servers = max(given.get(name, "").count(",") + 1 for name in ("host", "hostaddr"))
     return max(2, int(whole / servers))
 
 
 def unreadable(reason: str) -> SettingsError:
-    """The error for a DSN whose content makes it unusable."""
+    """Return the error for a DSN that cannot be used. `reason` completes "it has"."""
     return SettingsError(f"the DSN cannot be read: it has {reason}: {REMEDY}")
 
 
 def shown(dsn: str) -> str:
-    """The DSN as anybody may see it: without its secrets, or nothing of it if those cannot be told from the rest."""
+    """Return a DSN with its secrets masked, or only the mask if the secrets cannot be located."""
     if dsn.startswith("embedded:"):
         return dsn
     text = masked(dsn)
@@ -107,7 +115,10 @@ def shown(dsn: str) -> str:
 
 
 def check_ports(url: str) -> None:
-    """Raise SettingsError unless each port of a URL's servers is a port. It is not quoted: it may be of a password."""
+    """Raise SettingsError unless each port in a URL is a number.
+
+    The port is not quoted: it may be part of a password.
+    """
     for server in urlsplit(url).netloc.rpartition("@")[2].split(","):
         port = server.rpartition("]")[2].partition(":")[2]
         if port and not (port.isascii() and port.isdecimal() and 0 < int(port[:6]) <= LAST_PORT):
@@ -118,7 +129,10 @@ def check_ports(url: str) -> None:
 
 
 def query_of(url: str, known: Collection[str] | None = None) -> dict[str, str]:
-    """The options of a URL by name, each given once; SettingsError for one that is not `known` (None: all are)."""
+    """Return the options in the query of a URL. Raise SettingsError for one that is repeated, empty or not `known`.
+
+    All options are allowed if `known` is None.
+    """
     place, mark, _ = url.partition("#")
     parts, where = urlsplit(place), masked_url(place)
     if mark:
@@ -141,7 +155,7 @@ def query_of(url: str, known: Collection[str] | None = None) -> dict[str, str]:
 
 
 def option_name(name: str) -> str:
-    """The name of an option, if it looks like one: what does not may be a part of a password."""
+    """Return the name of an option, masked unless it looks like a name, because it may be part of a password."""
     return name if _OPTION.fullmatch(name) else MASK
 
 
@@ -150,7 +164,7 @@ def _reason(said: str) -> str:
 
 
 def _hint(dsn: str) -> str:
-    """The key that was meant, if one is misspelt: nothing of the DSN itself is shown."""
+    """Return the probable spelling of a misspelt key, without any part of the DSN."""
     known = [each.keyword.decode() for each in pq.Conninfo.get_defaults()]
     for name in _KEY.findall(dsn.partition("?")[2] if _URL.match(dsn) else dsn):
         if name not in known and (near := hint(name, known, "", likeness=0.75)):
@@ -159,7 +173,7 @@ def _hint(dsn: str) -> str:
 
 
 def _misread_sign(dsn: str, found: dict[str, str]) -> str | None:
-    """A sign that libpq has read something else than was meant; None without one."""
+    """Return the sign that libpq has parsed the DSN in another way than intended, or None."""
     url = _URL.match(dsn)
     if url is not None:
         if re.search(r"\s", dsn):
@@ -178,7 +192,7 @@ def _misread_sign(dsn: str, found: dict[str, str]) -> str | None:
 
 
 def database_names(dsns: Sequence[str]) -> list[str]:
-    """The names of these databases: the database's name, with host and port only where names are equal."""
+    """Return a name for each DSN: the database, with host and port only if databases have equal names."""
     given = [_read(dsn) for dsn in dsns]
     short = [_short_name(each) for each in given]
     names = [
@@ -204,5 +218,6 @@ def _host_and_port(given: dict[str, str]) -> str:
 def _read(dsn: str) -> dict[str, str]:
     try:
         return parts(dsn)
-    except SettingsError:  # connecting will name the error
+    except SettingsError:
+        # Connecting reports the error later.
         return {}

@@ -1,7 +1,7 @@
-"""Text that cannot act on its reader.
+"""Makes text safe to print.
 
-The texts of events and errors must not move a terminal's cursor, colour it, turn the direction of writing, or pass for
-a line of its own.
+Texts of events and errors must not move the cursor of a terminal, colour text, turn the direction of writing, or pass
+for a line of their own.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,49 +9,51 @@ from json import dumps
 
 MAX_SHOWN = 200  # characters of a name or id in a line
 
-# As Python keeps them: a metaclass of an application may answer anything, or raise.
+# A metaclass of an application may override these attributes, or raise, so they are read from `type`.
 _module, _qualname = vars(type)["__module__"].__get__, vars(type)["__qualname__"].__get__
 
 
 def text_of(value: object) -> str:
-    """The text of anything, as a plain `str`; if it cannot be had, the error's name instead."""
+    """Return the text of any object as a plain `str`, or the name of the error if str() fails."""
     try:
-        return str.__str__(str(value))  # not a subclass, whose methods may be anything
-    except BaseException as wrong:  # SystemExit too: it is only a text
+        # The result may be an instance of a subclass of str, whose methods may do anything.
+        return str.__str__(str(value))
+    # Even SystemExit is caught, because a text is all that was wanted.
+    except BaseException as wrong:
         return f"(its text cannot be had: {type(wrong).__name__})"
 
 
 def error_name(error: BaseException) -> str:
-    """The class of an error, with its module where that says something."""
+    """Return the class of an error, with its module unless that is builtins or __main__."""
     kind = type(error)
     home, name = _module(kind), _qualname(kind)
     return name if home in ("builtins", "__main__") or type(home) is not str else f"{home}.{name}"
 
 
 def printable(text: str) -> str:
-    """The text with all that is no visible character but a line's end escaped, as Python escapes it."""
+    """Return text with unprintable characters except line breaks escaped, as Python escapes them."""
     return _escaped(text, lambda character: character.encode("unicode_escape", "surrogatepass").decode())
 
 
 def printable_json(text: str) -> str:
-    """The same for a text that is JSON, as JSON escapes it."""
+    """Return JSON text with unprintable characters except line breaks escaped, as JSON escapes them."""
     return _escaped(text, lambda character: dumps(character)[1:-1])
 
 
 def printable_line(text: str, most: int = MAX_SHOWN) -> str:
-    """The printable text in one line of at most so many characters."""
+    """Return printable text in one line of at most `most` characters before escaping."""
     line = text if len(text) <= most else f"{text[: most - 1]}…"
     return printable(line).replace("\n", "\\n")
 
 
 def first_few(numbers: Sequence[int], most: int = 8) -> str:
-    """ "3, 7, 9 and 20 more"."""
+    """Return text such as "3, 7, 9 and 20 more"."""
     more = len(numbers) - most
     return ", ".join(map(str, numbers[:most])) + (f" and {more} more" if more > 0 else "")
 
 
 def visible(text: str) -> str:
-    """A name, an id or a message as it stands in a line: cut if it is long, escaped if nobody could see it."""
+    """Return a name, an id or a message for use in a line: shortened if long, escaped if not printable."""
     cut = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
     return cut if cut.isprintable() else ascii(cut)[1:-1]
 

@@ -1,8 +1,8 @@
-"""Replaces secrets in texts and headers by `***`: the one masker of logs, stored errors, commands and the page.
+"""Replaces secrets in texts and headers by `***`, for logs, stored errors, commands and the live page.
 
-A secret is known by its name (`password=…`, `"token": "…"`, the header `cookie`) or by its form (a password in a URL,
-`Bearer …`, a JWT, a private key). The value after a colon may also be prose, as in "invalid token: unexpected }", which
-is kept. Every expression takes linear time: names are matched whole, from the beginning of a word only.
+A secret is recognized by its name (`password=…`, `"token": "…"`, the header `cookie`) or by its form (a password in a
+URL, `Bearer …`, a JWT, a private key). The text after a colon may also be prose, as in "invalid token: unexpected }",
+and is then kept. Every expression takes linear time, because names are matched as whole words only.
 """
 
 import re
@@ -11,12 +11,12 @@ from typing import Any, Final
 
 MASK: Final = "***"
 
+# The end of the name of a secret, as in `sslpassword`, `X-Amz-Security-Token`, `aws_secret_access_key`.
 _NAMED: Final = (
     r"(?:pass(?:word|wd|phrase|code|file)|pwd|(?<![a-z])pass|secret|token|cookie|authorization|credentials?|jwt"
     r"|(?:api|access|secret|private|account|shared|signing|encryption|client|server)[-_.]?key|signature|(?<![a-z])sig"
     r"|session[-_.]?id)(?:[-_.]?(?:hash|value|key|id|confirm(?:ation)?|\d{1,9})){0,2}"
 )
-"""The end of the name of a secret: `sslpassword`, `X-Amz-Security-Token`, `aws_secret_access_key`."""
 
 _NAME: Final = (
     rf"(?<![\w.-])(?P<name>(?=[\w.-]*?{_NAMED}(?![\w.-]))[\w.-]++"
@@ -28,13 +28,13 @@ _PAIR: Final = re.compile(
     rf"""(?P<value>\*\*\*(?![^\s,;&)\]}}"'])|{_QUOTED}|[\[{{(][^\])}}\n]*+[\])}}]?|(?:[^\s&'"]|['"](?=\w))++)""",
     re.IGNORECASE | re.DOTALL,
 )
-_TUPLE: Final = (
-    re.compile(  # as Python shows a header (b'cookie', b'…') and arguments '--token', '…'; password '…' of SQL
-        rf"""(?P<before>(?:\([bB]?["']|["'](?=--)){_NAME}["'],\s*+|(?<!\w)password\s++(?=')){_QUOTED}""",
-        re.IGNORECASE | re.DOTALL,
-    )
+# Headers as Python shows them (b'cookie', b'…'), arguments '--token', '…', and password '…' in SQL.
+_TUPLE: Final = re.compile(
+    rf"""(?P<before>(?:\([bB]?["']|["'](?=--)){_NAME}["'],\s*+|(?<!\w)password\s++(?=')){_QUOTED}""",
+    re.IGNORECASE | re.DOTALL,
 )
-_WHOLE_LINE: Final = re.compile(r"(?:cookie|authorization)$", re.IGNORECASE)  # their values have spaces
+# The values of these names contain spaces.
+_WHOLE_LINE: Final = re.compile(r"(?:cookie|authorization)$", re.IGNORECASE)
 _PASSWORD: Final = re.compile(r"pass|pwd", re.IGNORECASE)
 _FAULTY: Final = re.compile(
     r"(?:unexpected|invalid|illegal|unknown|bad|expected|missing|unrecognized|next)\s+$", re.IGNORECASE
@@ -60,7 +60,7 @@ _SCHEME: Final = re.compile(
 _LOWER: Final = re.compile(r"[A-Za-z]?[a-z]*(?:-[a-z]+)*\.?")
 
 _TOKEN = re.compile(r"\S+")
-# Greedy up to the last "@": an unescaped "@" or "/" in a password must not leave its tail behind.
+# The match extends to the last "@", so that no part of a password with an unescaped "@" or "/" is left.
 _IN_URL = re.compile(r"((?<!\w)\w+://[^:/@\s]*):\S*@")
 _USER_ALONE = re.compile(r"((?<!\w)https?://)[^\s/@:?#]++@", re.IGNORECASE)
 _IN_QUERY: Final = re.compile(r"""([?&](?:key|sig|auth|pw)=)[^\s&#'"]++""", re.IGNORECASE)
@@ -71,13 +71,13 @@ _KNOWN_FORM: Final = re.compile(
     r"|(?:gh[pousr]_|github_pat_|glpat-|xox[abeprs]-|[rs]k[_-](?:live|test|proj)[_-]|AIza)[\w-]{16,}+)",
     re.DOTALL,
 )
-# libpq's quotes of a connection string that it cannot read: any part of it.
+# libpq quotes any part of a connection string that it cannot read.
 _UNREAD = re.compile(
     r'((?:percent-encoded (?:token|value): |missing "=" after |spaces found in |invalid connection option '
     r'|URI query parameter: |in URI: |\(expected ":" or "/"\): |invalid port number: ))"[^\n]*'
 )
 
-# A name without a password may be a token, as NATS has them.
+# A user name without a password may be a token, as in NATS.
 _NAME_ALONE = re.compile(r"^([A-Za-z][\w+.-]*://)[^:/@\s]+@")
 _TELLING = re.compile(r"pass|secret|token|key|sig|auth|credential|pem|jaas", re.IGNORECASE)
 _HEADER: Final = re.compile(
@@ -88,36 +88,39 @@ _HEADER: Final = re.compile(
 
 
 def masked(text: str) -> str:
-    """Return the text with every secret in it replaced; one that holds `***` already stays as it is."""
+    """Return text with every secret replaced. Text that is masked already does not change."""
     text = _KNOWN_FORM.sub(MASK, _USER_ALONE.sub(rf"\1{MASK}@", _TOKEN.sub(_without_password, text)))
     text = _SCHEME.sub(_masked_scheme, _TUPLE.sub(_masked_tuple, _masked_pairs(text)))
     return _UNREAD.sub(rf"\1{MASK}", _IN_QUERY.sub(rf"\1{MASK}", text))
 
 
 def masked_or_none(text: str | None) -> str | None:
-    """Return the text with every secret in it replaced; None for None."""
+    """Return text with every secret replaced, or None for None."""
     return None if text is None else masked(text)
 
 
 def masked_headers(headers: Mapping[str, Any]) -> dict[str, str]:
-    """Return headers as text, with the values of those replaced whose names tell a secret, and secrets in others."""
+    """Return headers as texts.
+
+    Values of headers with the name of a secret, and secrets in other values, are replaced.
+    """
     return {name: _masked_value(name, str(value)) for name, value in headers.items()}
 
 
 def masked_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields of any kind, with those that are texts masked as headers are."""
+    """Return fields of any kind, with texts masked as in headers."""
     return {name: _masked_value(name, each) if isinstance(each, str) else each for name, each in fields.items()}
 
 
 def is_secret(name: str) -> bool:
-    """Return True if this is the name of a secret, such as a key of a connection string."""
+    """Return True if a name, such as a key of a connection string, is that of a secret."""
     return _PAIR.match(f"{name}=x") is not None
 
 
 def masked_url(url: str) -> str:
-    """The URL of a broker or a webhook without its password, a token instead of one, and secrets in its query.
+    """Return the URL of a broker or a webhook without password, token and secrets in the query.
 
-    Of a webhook's query nothing is shown, for its names are free.
+    All values in the query of a webhook are masked, because its names can be anything.
     """
     place, mark, query = _NAME_ALONE.sub(rf"\1{MASK}@", masked(url)).partition("?")
     is_webhook = place.lower().startswith("http")
@@ -134,15 +137,20 @@ def _without_value(pair: str, always: bool) -> str:
 
 
 def _without_password(token: re.Match[str]) -> str:
-    """The token without its password. Behind its last "@" no match can be, and looking for one takes quadratic time."""
+    """Return a token without its password.
+
+    Only the part up to the last "@" is searched, since nothing matches behind it and a search there takes quadratic
+    time.
+    """
     end = token[0].rfind("@") + 1
     return _IN_URL.sub(rf"\1:{MASK}@", token[0][:end]) + token[0][end:]
 
 
 def _masked_pairs(text: str) -> str:
-    """Return the text with the values of named secrets replaced.
+    """Return text with the values of named secrets replaced.
 
-    A loop instead of `sub`: what follows prose, and the rest of the line of a cookie, is looked at as well.
+    This is a loop instead of `sub`, because the text after prose, and the rest of a cookie's line, must be searched as
+    well.
     """
     parts, done, at = [], 0, 0
     while (found := _PAIR.search(text, at)) is not None:
@@ -161,14 +169,15 @@ def _end_of_value(found: re.Match[str]) -> int:
 
 
 def _is_prose(found: re.Match[str]) -> bool:
-    """True if the value of a pair is no secret: nothing, or after a colon words about one."""
+    """Return True if the value of a pair is no secret: empty, or words about a secret after a colon."""
     name, between, value = found.group("name", "between", "value")
     if value.strip("\\\"'").rstrip(",;)}]").lower() in _NOTHING:
         return True
     if ":" not in between:
         return False
     word = _WORD.match(value)
-    if between[0] in "\\\"'":  # a key of JSON or Python, whose texts have quotes; else a name that is quoted
+    # The name is a key of JSON or Python, whose texts have quotes, or a quoted name in a sentence.
+    if between[0] in "\\\"'":
         return _SENTENCE.match(found.string, found.start("value")) is not None
     if _WHOLE_LINE.search(name) and word is not None and word[1].lower() in ("bearer", "token"):
         return False
@@ -176,7 +185,8 @@ def _is_prose(found: re.Match[str]) -> bool:
         return True
     if _PASSWORD.search(name):
         return False
-    if not any(map(str.isalnum, value[:100])):  # the token that a parser met
+    # The value is a token at which a parser failed.
+    if not any(map(str.isalnum, value[:100])):
         return True
     before = found.string[max(0, found.start() - 16) : found.start()]
     return _FAULTY.search(before) is not None and word is not None

@@ -1,4 +1,4 @@
-"""Numbers, lengths of time, names, long texts, commands and hints about wrong names, as people read them."""
+"""Texts for numbers, lengths of time, names, commands, and hints about wrong names."""
 
 import shlex
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ MOST = 8  # names that are listed
 
 
 class NodeProcess(Protocol):
-    """A worker process; `supervisor` is None of versions that do not say theirs."""
+    """A worker process. `supervisor` is None if its version does not report it."""
 
     @property
     def instance_id(self) -> UUID: ...
@@ -25,23 +25,23 @@ class NodeProcess(Protocol):
 
 
 def in_short(text: str, most: int = 120) -> str:
-    """The text in one line of at most so many characters."""
+    """Return text in one line of at most `most` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def counted(number: int, what: str) -> str:
-    """ "1 record", "1,234 records", "2 processes"."""
+    """Return text such as "1 record", "1,234 records" or "2 processes"."""
     return f"{number:,} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
 
 
 def several(names: Sequence[str], most: int = 5) -> str:
-    """ "a, b, c, d, e and 3 more"."""
+    """Return text such as "a, b, c, d, e and 3 more"."""
     return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def size(count: int) -> str:
-    """Bytes as people say them: "812 B", "64 kB", "3.4 GB"; a kB is 1,024 bytes, as PostgreSQL has it."""
+    """Return a number of bytes as text: "812 B", "64 kB", "3.4 GB". A kB is 1,024 bytes, as in PostgreSQL."""
     amount, unit = float(count), "B"
     for larger in ("kB", "MB", "GB", "TB"):
         if amount < 1024:
@@ -51,7 +51,7 @@ def size(count: int) -> str:
 
 
 def describe_exit(code: int | None) -> str:
-    """The end of a process in words: "was killed by SIGKILL", "ended with exit code 1"."""
+    """Return text for the exit code of a process: "was killed by SIGKILL", "ended with exit code 1"."""
     if code is None or code >= 0:
         return f"ended with exit code {code}"
     try:
@@ -61,12 +61,12 @@ def describe_exit(code: int | None) -> str:
 
 
 def moment(when: datetime | None) -> str:
-    """A time in UTC, to the second; "-" for None."""
+    """Return a time in UTC, to the second, or "-" for None."""
     return "-" if when is None else f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
 def age(length: float | None) -> str:
-    """Seconds as people say them: "0.4 s", "12 s", "3 m", "5 h", "2 d"; "-" for None."""
+    """Return seconds as text: "0.4 s", "12 s", "3 m", "5 h", "2 d", or "-" for None."""
     if length is None:
         return "-"
     unit = next((unit for unit in ("d", "h", "m") if length >= 2 * UNITS[unit]), "s")
@@ -75,7 +75,7 @@ def age(length: float | None) -> str:
 
 
 def brief(length: float | None) -> str:
-    """Seconds like `age`, but in milliseconds below one second: "3.2 ms", "45 ms"."""
+    """Return seconds as text like `age`, but in milliseconds below one second: "3.2 ms", "45 ms"."""
     if length is None or length >= 1:
         return age(length)
     return f"{1000 * length:.{1 if length < 0.01 else 0}f} ms"
@@ -84,7 +84,7 @@ def brief(length: float | None) -> str:
 def command(
     words: str, schema: str, subscription: str | None = None, *arguments: str, options: Sequence[str] = ()
 ) -> str:
-    """A command of ours in backticks, to be copied into a shell."""
+    """Return a partbox command in backticks that can be copied into a shell."""
     parts = ["partbox", *words.split(), *options]
     if subscription not in (None, "default"):
         parts += ["--subscription", str(subscription)]
@@ -96,7 +96,7 @@ def command(
 
 
 def hint(name: str, known: Iterable[str], otherwise: str | None = None, likeness: float = 0.6) -> str:
-    """The known name that a wrong one resembles, else the text `otherwise`, or all names; to follow a colon."""
+    """Return a hint about a wrong name, to follow a colon: a similar known name, else `otherwise`, else all names."""
     names = [*known]
     if near := get_close_matches(name, names, n=1, cutoff=likeness):
         return f"did you mean {near[0]!r}?"
@@ -106,7 +106,7 @@ def hint(name: str, known: Iterable[str], otherwise: str | None = None, likeness
 
 
 def no_subscription(name: str, schema: str, others: Sequence[str]) -> str:
-    """The error of a subscription that does not exist, with the `others` of the schema."""
+    """Return the error text for a subscription that does not exist. `others` are the subscriptions of the schema."""
     said = f"subscription {name!r} does not exist in schema {schema!r}"
     create = f"`partbox subscription create {shlex.quote(name)}`"
     if not others:
@@ -116,16 +116,16 @@ def no_subscription(name: str, schema: str, others: Sequence[str]) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """ "'a', 'b' and 3 more"."""
+    """Return text such as "'a', 'b' and 3 more"."""
     return several([*map(repr, names)], MOST)
 
 
 def node_names(processes: Iterable[NodeProcess]) -> dict[UUID, str]:
-    """The name of each process's node, by its instance id: "web-1", of the second supervisor there "web-1 (2)".
+    """Return the name of each process's node by instance id: "web-1", or "web-1 (2)" for the second supervisor there.
 
-    A host may have several supervisors, whose processes all have its name. They are numbered in the order in which
-    they were started, which their ids keep (UUIDv7); the number of one changes only when an earlier one is gone.
-    Processes that do not say theirs are one node, the first.
+    A host may have several supervisors, whose processes all have its name. Supervisors are numbered in the order of
+    their start, which is the order of their ids (UUIDv7), so a number changes only when an earlier supervisor is gone.
+    Processes without a supervisor id count as one node, the first.
     """
     found = list(processes)
     known: dict[str, set[UUID | None]] = {}
