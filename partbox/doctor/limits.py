@@ -46,25 +46,25 @@ class Limits:
         return min(5.0, self.transaction)
 
 
-LIFESPAN_LIMIT = 10.0  # in a lifespan
-PAUSE_LIMIT = 3_600.0  # from then on, a pause counts as forgotten
-RECENT_DEATH_AGE = 3_600.0  # up to that age, a death counts as recent
+LIFESPAN_LIMIT = 10.0  # seconds in a lifespan
+PAUSE_LIMIT = 3_600.0  # seconds from which a pause counts as forgotten
+RECENT_DEATH_AGE = 3_600.0  # seconds; up to that age, a death counts as recent
 DEAD_FLOOD = 10  # recent deaths, which are more than a few bad events
 FAILED_ATTEMPTS = 3  # failures of one event, which are more than a passing error
-REPORT_AGE_LIMIT = 15.0  # age of a process's report about its limits that still proves that the process lives
-LIMIT_WAIT = 60.0  # wait for a turn
-KEY_WAIT = 60.0  # wait of a key
+REPORT_AGE_LIMIT = 15.0  # seconds; age of a process's report about its limits that still proves that the process lives
+LIMIT_WAIT = 60.0  # seconds of waiting for a turn
+KEY_WAIT = 60.0  # seconds for which a key waits
 MANY_DEFERRED = 50
-PARTITION_STALL = 150.0  # without progress in a partition
+PARTITION_STALL = 150.0  # seconds without progress in a partition
 # Seconds and leases without progress in any partition of a process that reports no long-running handler.
 PROCESS_STALL = (
     20.0,
     4,
 )
-HANDLER_LIMIT = 60.0  # running time of a handler without a timeout
-TIMEOUT_OVERRUN = 10.0  # running time of a handler beyond its timeout, although its process should be replaced
-SINK_OUTAGE = 10.0  # in which a broker acknowledges nothing, and refuses
-HOOK_OUTAGE = 5.0  # in which no hook takes dead events
+HANDLER_LIMIT = 60.0  # seconds; running time of a handler without a timeout
+TIMEOUT_OVERRUN = 10.0  # seconds that a handler runs beyond its timeout, although its process should be replaced
+SINK_OUTAGE = 10.0  # seconds in which a broker acknowledges nothing, and refuses
+HOOK_OUTAGE = 5.0  # seconds in which no hook takes dead events
 MANY_PENDING = 1_000
 MAX_SKEW = 5.0
 SLOTS_USED = 0.9
@@ -75,6 +75,7 @@ GONE_LEASES = 3  # leases after which a dead process should have been buried
 
 
 def limits_of(settings: Settings, transaction: float) -> Limits:
+    """Return the thresholds under the given settings."""
     same = ("lease", "max_parked", "max_waiting", "retain_done", "purge_interval", "pooler", "bell")
     given = {name: getattr(settings, name) for name in same}
     return Limits(transaction, listens=settings.listen_dsn is not None, **given)

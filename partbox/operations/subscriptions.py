@@ -107,7 +107,7 @@ class Subscriptions(OperatorVerbs):
     def pause(self, name: str) -> bool:
         """Stop delivery until the subscription is resumed. Return False if it was paused already.
 
-        Workers end the handlers that run, and release their partitions. New events wait in the log.
+        Workers let running handlers finish, and release their partitions. New events wait in the log.
         """
         return self._switch("pause", subscriptions.pause, name)
 

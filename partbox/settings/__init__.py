@@ -316,7 +316,6 @@ def _remedy(error: Mapping[str, Any]) -> str:
 
 
 def _check_together(settings: Settings) -> None:
-    """Raise SettingsError if settings contradict each other."""
     longest, below = settings.lease / 3, "shorter than a third of"
     if not settings.heartbeat < longest:
         reason = "two heartbeats may be lost before a process is given up"

@@ -53,10 +53,13 @@ def sources(
 
 
 def from_keywords(given: Mapping[str, Any]) -> dict[str, SourcedValue]:
+    """Return the values of keywords with their origin."""
     return {name: SourcedValue(value, "keyword") for name, value in given.items()}
 
 
 def from_flags(given: Mapping[str, Any]) -> dict[str, SourcedValue]:
+    """Return the values of the given options with their names. A value of None means that the option is not given."""
+
     def option(name: str, value: Any) -> str:
         return f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
 
@@ -85,7 +88,6 @@ def _from_file() -> dict[str, SourcedValue]:
 
 
 def _read_utf8(path: Path) -> str:
-    """Return the text of a file in UTF-8, with or without a byte order mark."""
     content = path.read_bytes()
     if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or b"\0" in content:
         raise SettingsError(f"{printable_line(str(path))} is in UTF-16 or no text: save it as UTF-8")

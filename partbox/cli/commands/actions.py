@@ -40,7 +40,6 @@ def actions(
 
 
 def _target(each: OperatorAction) -> str:
-    """Return the arguments of an action and the first few of its records in one line."""
     said = []
     for name, value in each.target.items():
         given = value if isinstance(value, dict) else {name: first_few(value) if isinstance(value, list) else value}

@@ -24,6 +24,8 @@ app = typer.Typer(
 
 
 class ConfigFormat(StrEnum):
+    """The form of a printed configuration."""
+
     CONNECT = "connect"
     PROPERTIES = "properties"
 
@@ -36,6 +38,8 @@ PASSWORDS = {
 
 
 class SnapshotFrom(StrEnum):
+    """The first events that the connector sends."""
+
     BEGINNING = "beginning"
     NOW = "now"
 

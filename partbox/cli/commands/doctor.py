@@ -84,6 +84,5 @@ def _summary(found: Report) -> str:
 
 
 def _checks() -> str:
-    """Return a table of all checks in Markdown."""
     rows = [f"| `{each.name}` | {' or '.join(each.severities)} | {each.meaning} |\n" for each in CHECKS]
     return "".join(["| cause | severity | meaning |\n", "|---|---|---|\n", *rows])

@@ -144,7 +144,6 @@ def _cells(entry: CatalogueEntry) -> tuple[str, ...]:
 
 
 def _list_forms(target: str) -> list[EventForm]:
-    """Return the form of each declared class. Raise PartboxError if there is none."""
     found = [event_form(each) for each in event_types()]
     if not found:
         raise PartboxError(

@@ -43,7 +43,6 @@ def export(folder: Folder, force: Force = False) -> None:
 
 
 def _shipped() -> dict[str, bytes]:
-    """Return the contents of the shipped files by their paths below the folder."""
     package = Path(__file__).resolve().parents[2]
     inside = package / "grafana"
     source = inside if inside.is_dir() else package.parent / "grafana"

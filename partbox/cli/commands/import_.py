@@ -19,7 +19,7 @@ from partbox.cli.shell.progress import progress_bar
 from partbox.cli.shell.stopping import stoppable
 from partbox.cli.views.imported import print_done, print_dry_run, print_line, print_restored
 from partbox.errors import PartboxError
-from partbox.imports import ImportFilter, ImportPlan, ImportResult, import_rows, restore
+from partbox.imports import EventFilter, ImportPlan, ImportResult, import_rows, restore
 from partbox.operations.arguments import time_with_zone
 
 
@@ -39,6 +39,7 @@ class TableOptions:
     where: Annotated[str | None, option("SQL", "Only rows for which this is true.")] = None
 
     def plan(self, table: str) -> ImportPlan:
+        """Return the import plan that the options describe."""
         columns, constants = _parse_pairs("--map", self.map), _parse_pairs("--set", self.set)
         names = {name: _split_names(getattr(self, name)) for name in ("pending", "failed", "done", "key", "order")}
         return ImportPlan(table, columns, constants, status=self.status, where=self.where, **names)
@@ -61,10 +62,11 @@ class ArchiveOptions:
         option("NAME", "Of an archive: under each name an event comes once; another name brings it again.", "--as"),
     ] = None
 
-    def wanted(self) -> ImportFilter:
+    def wanted(self) -> EventFilter:
+        """Return the filter that the options describe."""
         since = None if self.since is None else time_with_zone("--since", self.since)
         until = None if self.until is None else time_with_zone("--until", self.until)
-        return ImportFilter(since, until, _split_names(self.type), self.aggregate_type, self.aggregate_id)
+        return EventFilter(since, until, _split_names(self.type), self.aggregate_type, self.aggregate_id)
 
 
 DryRun = Annotated[bool, flag("Check every row, count, show the first ones, and import nothing.", "--dry-run")]
@@ -118,7 +120,6 @@ def _refuse_options(options: Mapping[str, object], kind: str) -> None:
 
 
 def _import_archive(outbox: OutboxOptions, archive: str, options: ArchiveOptions, dry_run: bool) -> int:
-    """Import an archive, print a report, and return the exit code."""
     settings, wanted, source = outbox.settings(), options.wanted(), open_source(archive)
     with stoppable() as stopped, _show_progress("records") as progress:
         restored = restore(

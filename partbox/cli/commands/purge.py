@@ -151,7 +151,6 @@ def _purge_repeatedly(settings: Settings, interval: float, json: bool, stopped: 
 
 
 def _print_line(purged: Purged, json: bool) -> None:
-    """Print the deleted rows in one line."""
     if json:
         typer.echo(orjson.dumps(asdict(purged) | {"dry_run": False}).decode())
         return

@@ -120,7 +120,6 @@ def build_sink(target: RelayTarget) -> Sink:
 
 
 def _with_secret(target: RelayTarget, secret: str | None) -> RelayTarget:
-    """Return the target with the secret added if it is a webhook that has none."""
     if secret is None or target.secret is not None or target.scheme not in WEBHOOKS:
         return target
     return target.model_copy(update={"secret": SecretStr(secret)})

@@ -92,7 +92,6 @@ def keys() -> Iterator[Keys]:
 
 
 def _wait_for_quit(pressed: Keys, seconds: float) -> bool:
-    """Wait for a key that quits, and return True if it was pressed."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         if set(pressed.wait(left)) & {*"qQ"}:

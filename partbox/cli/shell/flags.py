@@ -86,7 +86,6 @@ def database(settings: Settings) -> str:
 
 
 def _as_typed(parameter: inspect.Parameter) -> str:
-    """Return the name of an option, or of an argument as the help shows it."""
     info = next(iter(getattr(parameter.annotation, "__metadata__", ())), None)
     if type(info).__name__ == "ArgumentInfo":
         return str(getattr(info, "metavar", None) or parameter.name)

@@ -69,7 +69,6 @@ def _pages(
     overview_cache: CachedOverview,
     siblings: Siblings,
 ) -> list[Any]:
-    """Return the pages of the dashboard, which is imported only if it is served."""
     from partbox import dashboard
 
     return [*dashboard.pages(chosen, dsn, address, overview_cache, siblings)]

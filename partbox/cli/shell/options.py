@@ -92,6 +92,7 @@ class RoleOptions:
 
     @property
     def roles(self) -> Roles:
+        """The roles that were named."""
         return Roles(tuple(self.publisher_role or ()), tuple(self.worker_role or ()))
 
 

@@ -94,7 +94,6 @@ def _parameter_name(error: Any) -> str:
 
 
 def _typed_value(option: str, arguments: Sequence[str]) -> str:
-    """Return the typed value of an option, preceded by a blank, or ""."""
     given = [after for before, after in pairwise(arguments) if before == option]
     given += [word.removeprefix(f"{option}=") for word in arguments if word.startswith(f"{option}=")]
     return f" {given[-1]!r}" if given else ""

@@ -73,7 +73,6 @@ def _numbers(top_frame: TopFrame, width: int, most: int) -> RenderableType:
 
 
 def _processes(top_frame: TopFrame, width: int, most: int) -> Table:
-    """Return the table of processes, with nodes and heartbeats if the width allows."""
     columns = [ProcessColumn("pid"), ProcessColumn("owns"), ProcessColumn("", SHORT)]
     if width >= NODES:
         columns.insert(0, ProcessColumn("node", 20 if width >= FULL else 14))
@@ -87,7 +86,6 @@ def _processes(top_frame: TopFrame, width: int, most: int) -> Table:
 
 
 def _cells(each: Instance, node: str) -> dict[str, RenderableType]:
-    """Return the cells of a process by column name."""
     beat = f"{each.heartbeat_age:.1f} s ago" if each.heartbeat_age < 10 else f"{age(each.heartbeat_age)} ago"
     return {
         "node": Text(_shorten(node)),

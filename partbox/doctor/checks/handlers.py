@@ -32,7 +32,7 @@ def hanging_handler(case: Case, cluster: Cluster) -> Iterator[Symptom]:
         for process in working_processes(cluster)
         for each in process.running
         if each.seconds
-        # A timeout does not end a handler that does not cooperate.
+        # A timeout does not end the handler.
         > (HANDLER_LIMIT if each.timeout is None else each.timeout + TIMEOUT_OVERRUN)
     ]
     hangs.sort(key=lambda hang: -hang.running.seconds)
@@ -48,7 +48,6 @@ def hanging_handler(case: Case, cluster: Cluster) -> Iterator[Symptom]:
 
 
 def _handler_rows(case: Case, hangs: list[HangingHandler]) -> Iterator[str]:
-    """Yield a line for each handler, with its longest running event."""
     for name, found in list(group_by(hangs, lambda hang: hang.running.handler).items())[:MAX_SHOWN]:
         process, running = found[0]
         processes = counted(len({hang.process for hang in found}), "process")

@@ -115,7 +115,7 @@ def segments(case: Case) -> Iterator[Symptom]:
             _segment_remedies(case),
         )
     triggers, ahead = case.evidence.event_triggers, sum(each > ids.last for each in found.lowers)
-    # Records in the default segment are older than a segment that has room, so they alone prove nothing.
+    # If the last segment has room, records in the default segment are old ones, and no reason for a finding.
     near = found.end is None or ids.last > found.end - SEGMENT_LEFT
     if not near and found.refused is None and not (triggers and not ahead):
         return
