@@ -144,7 +144,7 @@ class Operations:
 
         return rebase(lambda: self.dsn, self.settings, force=force, timeout=timeout)
 
-    def import_from(
+    def import_from(  # public: all that follow `constants` are keywords
         self,
         table: str,
         columns: Mapping[str, str],
