@@ -19,7 +19,7 @@ from partbox.cli.shell.progress import progress_bar
 from partbox.cli.shell.stopping import stoppable
 from partbox.cli.views.imported import print_done, print_dry_run, print_line, print_restored
 from partbox.errors import PartboxError
-from partbox.imports import EventFilter, ImportPlan, ImportResult, import_rows, restore
+from partbox.imports import ImportFilter, ImportPlan, ImportResult, import_rows, restore
 from partbox.operations.arguments import time_with_zone
 
 
@@ -62,11 +62,11 @@ class ArchiveOptions:
         option("NAME", "Of an archive: under each name an event comes once; another name brings it again.", "--as"),
     ] = None
 
-    def wanted(self) -> EventFilter:
+    def wanted(self) -> ImportFilter:
         """Return the filter that the options describe."""
         since = None if self.since is None else time_with_zone("--since", self.since)
         until = None if self.until is None else time_with_zone("--until", self.until)
-        return EventFilter(since, until, _split_names(self.type), self.aggregate_type, self.aggregate_id)
+        return ImportFilter(since, until, _split_names(self.type), self.aggregate_type, self.aggregate_id)
 
 
 DryRun = Annotated[bool, flag("Check every row, count, show the first ones, and import nothing.", "--dry-run")]
