@@ -1,1 +1,1 @@
-"""The thread that reads the log and fetches parked records, what wakes it, and when it looks again."""
+"""The poller: the thread that polls the log, fetches parked rows, and keeps the partitions of a process."""

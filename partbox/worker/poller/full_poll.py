@@ -1,8 +1,8 @@
-"""Reads pages in full: late and new records of each partition, those with a backlog by a sweep.
+"""Full polls: read late and new records of any set of partitions, with a sweep for a backlog.
 
-The page of a backlog is handed over while the server makes the next one: a process waits for its server no longer than
-it needs for all its other work. A page moves the cursors first, so the next can be asked for; then its events go into
-their lanes. Nothing else uses the connection meanwhile.
+The next page of a dense backlog is fetched while the current page is handed over, so a process waits for its server no
+longer than it needs for all its other work. A page moves the cursors first, so the next page can be requested; then its
+events go into their lanes. Nothing else uses the connection meanwhile.
 """
 
 import threading
@@ -36,9 +36,9 @@ T = TypeVar("T")
 
 @contextmanager
 def prefetch(call: Callable[[], T]) -> Iterator[Future[T]]:
-    """Run `call` in a thread of its own while a `with` block runs, which ends no earlier than the call.
+    """Run `call` in a thread of its own during the `with` block, and yield the future of its result.
 
-    A thread for each call costs less than 0.1 ms, and leaves nothing behind that has to be stopped.
+    The block ends no earlier than the call. A thread per call costs less than 0.1 ms and leaves nothing to stop.
     """
     future: Future[T] = Future()
 
@@ -57,7 +57,7 @@ def prefetch(call: Callable[[], T]) -> Iterator[Future[T]]:
 
 
 class RecordIds(Sequence[tuple[int, int]]):
-    """Partition and id of these rows, for observers, most of which only count them."""
+    """A sequence of the (partition, id) of each row, built on access: most observers only take its length."""
 
     __slots__ = ("_rows",)
 
@@ -72,7 +72,12 @@ class RecordIds(Sequence[tuple[int, int]]):
 
 
 class PollRequest(NamedTuple):
-    """A full poll with this credit: what it asks of each partition, and the bounds of all ids. `cursors` as in it."""
+    """The parameters of one full poll.
+
+    Ids are read above `lo` and up to `hi`. `cursors` and `asks` are in the order of `credit.partitions`. `shared` is
+    the page of the partitions in lockstep. `sweep_plan` is None if every partition is searched separately. `alone` is
+    True for partitions that were claimed and not read since.
+    """
 
     credit: Credit
     cursors: list[Cursor]
@@ -85,7 +90,10 @@ class PollRequest(NamedTuple):
 
 
 class FullReader:
-    """Makes full polls, on the poller's thread. `is_calm`: the last page was not one of many records."""
+    """Reads full pages on the poller's connection, and passes them to the intake.
+
+    `is_calm` is True while the last page was small enough for a quick poll.
+    """
 
     def __init__(self, context: Context, payloads: PayloadFetcher) -> None:
         self._credits = context.engine.credits
@@ -97,23 +105,29 @@ class FullReader:
         self.forget()
 
     def forget(self) -> None:
-        """Forget what was read: the next poll follows no page."""
+        """Forget the last page, as the next poll follows no page."""
         self.is_calm = True
-        self._is_dense = False  # the last page brought at least half of what partitions with a backlog had room for
+        self._is_dense = False
 
     def take_credit(self, partitions: list[Partition]) -> Credit:
-        """The credit of the next poll of these. Then what has stood in the way of it for too long is parked."""
+        """Return the credit of the next poll of `partitions`.
+
+        Park the events that have blocked reading for too long.
+        """
         credit = self._credits.ask(partitions)
         self.evict_slow(credit.blocked_by_slow)
         return credit
 
     def evict_slow(self, blocked_by_slow: Collection[Partition]) -> None:
-        """Park what has run too long in these partitions, without which more could be read."""
+        """Park the events that have run too long in the partitions `blocked_by_slow`."""
         if blocked_by_slow:
             self._credits.evict_slow(blocked_by_slow, time.monotonic())
 
     def build_request(self, horizon: Horizon, credit: Credit, *, alone: bool) -> PollRequest:
-        """The poll for this credit. `alone`: of partitions just claimed, which share no page yet."""
+        """Build the request for a poll of the partitions of `credit`.
+
+        With `alone`, the partitions do not use the shared page of `horizon`, and each has a page of its own afterwards.
+        """
         shared = None if alone else horizon.shared
         cursors = cursors_of(credit.partitions)
         asks = [cursor.ask(room, shared) for cursor, room in zip(cursors, credit.rooms, strict=True)]
@@ -129,7 +143,10 @@ class FullReader:
         request: PollRequest,
         may_continue: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Poll, and poll on while that brings much and nothing else is to be done; true if anything came."""
+        """Read pages while they bring much and `may_continue` returns True. Return True if any records came.
+
+        The next page is fetched while the current page is handed over. Cursors move in the calling thread alone.
+        """
         (polled, asked_at), came = self._fetch_page(conn, request), False
         while True:
             fetched, moved = self._move_cursors(conn, horizon, request, polled, asked_at)
@@ -141,11 +158,16 @@ class FullReader:
                 return came
             with prefetch(partial(self._fetch_page, conn, next_request)) as next_page:
                 self._intake.hand_over(moved, fetched)
-                del polled, fetched, moved  # who runs an event frees its memory, while it is in the processor's cache
+                # Drop these references so that the runner of an event frees its memory, while it is in that processor's
+                # cache.
+                del polled, fetched, moved
             request, (polled, asked_at) = next_request, next_page.result(0)
 
     def _next_request(self, horizon: Horizon, request: PollRequest) -> PollRequest | None:
-        """The request that may follow at once, if it brings a backlog only, and there is room for half a page."""
+        """Return the request for the next page, or None if reading on at once does not pay.
+
+        Reading on pays if the page brings only a backlog, and there is room for half a page.
+        """
         if request.sweep_plan is None or not self._is_dense:
             return None
         credit = self.take_credit(request.credit.partitions)
@@ -155,12 +177,16 @@ class FullReader:
         return None if next_request.sweep_plan is None else next_request
 
     def _fetch_page(self, conn: Connection[Any], request: PollRequest) -> tuple[PolledPage, float]:
-        """Fetch the page; also when it was asked for (monotonic seconds). In any thread, one at a time."""
+        """Fetch a page, and return it with the time at which the statement was sent (monotonic seconds).
+
+        May run in any thread, in one at a time. After a timeout, the next credit is halved: the page may have been too
+        large for the line.
+        """
         credit, _, asks, shared, lo, hi, sweep_plan, _ = request
         asked_at = time.monotonic()
         try:
             polled = records.poll(conn, self._schema, asks, shared, lo=lo, hi=hi, cap=credit.cap, sweep=sweep_plan)
-        except (QueryCanceled, HungError):  # cut, it may have been the page that was too much for the line
+        except (QueryCanceled, HungError):
             self._credits.note_timeout(credit)
             raise
         return polled, asked_at
@@ -168,13 +194,16 @@ class FullReader:
     def _move_cursors(
         self, conn: Connection[Any], horizon: Horizon, request: PollRequest, polled: PolledPage, asked_at: float
     ) -> tuple[FetchedPage, list[MovedPage]]:
-        """Move all that was asked for to the page; returns it with its payloads, and what is to be handed over."""
+        """Move the cursors of a request to its page. Return the page with its payloads, and the parts to hand over."""
         credit, cursors, asks, _, _, hi, sweep_plan, alone = request
         text, floors, rows, _, drawn, _ = polled
         self._credits.came(rows)
         self.is_calm = len(rows) <= MAX_LATE // 2
+        # The page is dense if it brought at least half of the room of the partitions with a backlog.
         self._is_dense = 2 * len(rows) >= credit.backlog
-        fetched = self._complete_page(conn, credit, polled)  # before anything moves: it may fail
+        # Complete the page before anything moves, because this may fail.
+        fetched = self._complete_page(conn, credit, polled)
+        # A sweep that was cut short leaves the partitions in it with room to spare although there may be more to read.
         if sweep_plan is not None and sweep_plan.is_cut(len(rows), hi):
             fetched = fetched._replace(cut=sweep_plan.last_ids)
         snapshot = Snapshot.parse(text)
@@ -192,10 +221,10 @@ class FullReader:
     def _plan_sweep(
         self, partitions: list[Partition], cursors: list[Cursor], asks: list[ReadRequest], hi: int
     ) -> tuple[list[ReadRequest], Sweep | None]:
-        """Plan a sweep in place of a range for each: of all where little is new, else of those with a backlog.
+        """Return the asks, and a sweep that replaces separate searches, or None.
 
-        Not while their last page was thin. In the asks returned, whoever takes part may get more than its share, within
-        its window.
+        A sweep serves all partitions where little is new, else partitions with a backlog, but not after a thin page. In
+        the returned asks, a partition in the sweep may get more than its share, within its window.
         """
         if (sweep_plan := brief_sweep(asks, hi)) is not None or not self._is_dense:
             return asks, sweep_plan
@@ -206,13 +235,15 @@ class FullReader:
         return [ask.with_room(sweep_plan.room(ask, most)) for ask, most in zip(asks, widest, strict=True)], sweep_plan
 
     def notify_read(self, rows: Sequence[Row], asked_at: float, late_ids: int) -> None:
-        """Tell observers what a poll brought, when it was sent (monotonic seconds), and how many ids it searched for
-        late records."""
+        """Report the rows of a page to observers, with the seconds since `asked_at`, if there are any rows.
+
+        `late_ids` is the number of ids that were searched for late records.
+        """
         if self._is_heard and rows:
             self._observers.read(RecordIds(rows), time.monotonic() - asked_at, late_ids)
 
     def _complete_page(self, conn: Connection[Any], credit: Credit, polled: PolledPage) -> FetchedPage:
-        """Fetch the payloads that the page left out, as far as there is room now; not those that are not needed."""
+        """Fetch the large payloads that the poll left out and that are needed now, within the bytes of the credit."""
         rows, clock, stats = polled.rows, polled.clock, polled.stats
         large = list_incomplete(rows) if stats.has_incomplete else []
         if large:

@@ -1,13 +1,13 @@
-"""Hears rings and calls on a connection of its own, and wakes the poller.
+"""The listener: a connection that LISTENs for rings of the bell, and wakes the poller.
 
-A thread makes the connection, again and again if need be. What comes on it is read by the poller itself, when it waits
-(see `wakeup`), at each of its looks, and while none succeeds: what a listener does not read PostgreSQL keeps, and once
-its queue of notifications is full nobody can notify any more.
+A thread connects, and reconnects after each loss. The poller reads the notifications: while it waits (`wakeup`), at
+each step, and while its own statements fail. PostgreSQL keeps unread notifications, and once its queue is full no
+session can notify any more.
 
-Only what it has heard proves that it can hear: behind a pooler, or with a `listen_dsn` of another database, LISTEN
-succeeds and nothing ever comes. So the poller says a word on its own connection, and does not sleep before that is
-heard. A connection that is lost wakes the poller, which stays awake until another one hears: nothing depends on a ring
-(⛨ DESIGN 4).
+A successful LISTEN does not prove that notifications arrive: behind a pooler, or with a `listen_dsn` of another
+database, none ever comes. So the poller sends a probe on its own connection, and does not sleep until the listener has
+heard the probe. A lost connection wakes the poller, which stays awake until a new one hears a probe. Nothing depends on
+a ring (⛨ DESIGN 4).
 """
 
 import threading
@@ -23,45 +23,57 @@ from partbox.protocol.bell import RING_ALL, RING_BACK, RING_CHANGED
 from partbox.worker.context import Context
 from partbox.worker.fork_safety import exit_forked
 
-RECONNECT_PAUSES = (0.1, 30.0)  # seconds from one attempt to connect to the next
+# Seconds between two attempts to connect: the first pause, and the limit that doubling stops at.
+RECONNECT_PAUSES = (0.1, 30.0)
 JOIN_TIMEOUT = 1.0  # seconds
 
 
 class Listener:
-    """The ears of one process. The poller starts and stops it, and calls all but `_run` and what that calls."""
+    """The listening connection of one process, its thread, and its probe.
+
+    Only the poller's thread uses it, except for `_run` and its callees, which are the listener's thread. `is_hearing`
+    is True from the arrival of a probe until the connection is lost.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._engine = context.engine
         self._wakeup = context.wakeup
         self._settings = context.settings
-        self._probe_to_send: str | None = None  # that is to be said
-        self._probe_awaited = ""  # that is to be heard
-        self.is_hearing = False  # a ring would be heard, as far as one can know
-        self._was_called_back = False  # back: the flag was lowered
-        self._is_loss_logged = False  # that the connection is lost
+        self._probe_to_send: str | None = None
+        self._probe_awaited = ""
+        self.is_hearing = False
+        self._was_called_back = False
+        self._is_loss_logged = False
         self._ended = threading.Event()
-        self._conn: WatchedConnection | None = None  # that the poller reads
-        self._close_asked = threading.Event()  # set: it is to be closed
-        self._error: Exception | None = None  # that ended it
-        self._watched_conn: WatchedConnection | None = None  # the poller's: whose socket its alarm knows
+        self._conn: WatchedConnection | None = None
+        self._close_asked = threading.Event()
+        self._error: Exception | None = None
+        # The connection whose socket is registered with the wakeup. Only the poller's thread uses it.
+        self._watched_conn: WatchedConnection | None = None
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to listen; again: nothing."""
+        """Start the thread. A second call does nothing, nor does a call after `stop`."""
         if self._thread is None and not self._ended.is_set():
             self._thread = threading.Thread(target=self._run, name="partbox-listener", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """End, and wait for it; not for long while it connects, for it has nothing to finish."""
+        """End the thread, and wait for it for up to `JOIN_TIMEOUT` seconds.
+
+        A thread that is still connecting has nothing to finish, so it is not waited for any longer.
+        """
         self._ended.set()
         self._close_asked.set()
         if self._thread is not None:
             self._thread.join(JOIN_TIMEOUT)
 
     def read_notifications(self) -> None:
-        """Read what has come. The poller's thread only."""
+        """Handle all notifications that have arrived, without blocking. Only the poller's thread calls this.
+
+        If the connection has failed, its socket is no longer watched, and the listener's thread reconnects.
+        """
         conn = self._conn
         if conn is None:
             return
@@ -75,27 +87,32 @@ class Listener:
             if conn.pgconn.status != ConnStatus.OK:
                 raise OperationalError("the server closed the connection")
         except OperationalError as error:
+            # Unwatch the socket before the thread closes it: the number of a closed socket is soon reused.
             self._wakeup.unwatch_socket()
             self._conn, self._error = None, error
             self._close_asked.set()
 
     def take_probe(self) -> str | None:
-        """A word that is to be said to all who listen, once; None: nothing is to be said."""
+        """Return the probe that should be sent on the poller's connection. Each probe is returned once, then None."""
         probe, self._probe_to_send = self._probe_to_send, None
         return probe
 
     def resend_probe(self, probe: str) -> None:
-        """Say the word again, for it could not be said, unless the connection that listened for it is lost."""
+        """Have `take_probe` return `probe` again, as sending failed, unless the connection that awaits it is lost."""
         if self._probe_awaited == probe:
             self._probe_to_send = probe
 
     def take_callback(self) -> bool:
-        """True if another worker has lowered the flag, and called, since this was last asked."""
+        """Return True if another worker has lowered the flag and called the sleepers back since the last call."""
         called, self._was_called_back = self._was_called_back, False
         return called
 
     def handle_notification(self, payload: str) -> None:
-        """Take a notification: the word, a call `back`, a change, or a ring for all or for one partition."""
+        """Handle one notification: the probe, or a ring; wake the poller if it concerns this process.
+
+        A ring is for all (`RING_ALL`), for one partition by number, for all sleepers (`RING_BACK`), or for a changed
+        plan or changed parked rows of a subscription (`RING_CHANGED`).
+        """
         if payload == self._probe_awaited:
             self.is_hearing, self._is_loss_logged = True, False
             wakes = True
@@ -114,7 +131,8 @@ class Listener:
             try:
                 with self._connect() as conn:
                     self._serve(conn)
-            except Exception as error:  # whatever it is, it costs no more than latency
+            # Any error is caught, for the loss of the listener costs latency and nothing else.
+            except Exception as error:
                 pause = RECONNECT_PAUSES[0] if self.is_hearing else min(RECONNECT_PAUSES[1], pause * 2)
                 self._note_lost(error)
             self._ended.wait(pause)
@@ -123,16 +141,21 @@ class Listener:
         lease, direct_dsn = self._settings.lease, self._settings.listen_dsn
         pooler = self._settings.pooler and direct_dsn is None
         dsn = direct_dsn or self._context.dsn()
-        if self._engine.is_forked:  # by what gives the DSN
+        # The function that supplied the DSN may have forked.
+        if self._engine.is_forked:
             exit_forked(None)
         return connect(dsn, lease=lease, pooler=pooler, name="partbox listener")
 
     def _serve(self, conn: WatchedConnection) -> None:
-        """Let the poller hear what comes, until the end or the loss of the connection."""
+        """Listen on `conn` until the poller reports an error or the listener is stopped.
+
+        All reading is done by the poller's thread. This thread only waits.
+        """
         bell.listen(conn, self._settings.schema_name)
         self._close_asked.clear()
         self._error = None
         self._probe_awaited = self._probe_to_send = uuid4().hex
+        # Publish the connection only now: from here on the poller's thread uses it.
         self._conn = conn
         self._wakeup.call()
         if not self._ended.is_set():
@@ -141,6 +164,7 @@ class Listener:
             raise self._error
 
     def _note_lost(self, error: Exception) -> None:
+        """Record that notifications no longer arrive, and log it once per loss."""
         self._probe_awaited = ""
         self.is_hearing, self._probe_to_send = False, None
         self._wakeup.call()

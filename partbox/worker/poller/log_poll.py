@@ -1,8 +1,10 @@
-"""Reads the log: quickly for partitions that are caught up, in full for all while some are not, and by a poll of their
-own for those just claimed (⛨ DESIGN 4; the rules are `protocol`'s).
+"""The log reader: decides for each step how the log is polled (⛨ DESIGN 4; the rules are in `partbox.protocol`).
 
-While a few are behind, with a backlog that waits for handlers, the others go on quickly: in full all are read every
-`FULL_READ_INTERVAL` seconds if that brings much, and else when their credit says that it is time (`Credit.is_worth`).
+Partitions that are caught up are polled quickly. All are polled in full while some are behind. Partitions just claimed
+have a poll of their own.
+
+While a few are behind with a backlog that waits for handlers, the others go on by quick polls. All are then read in
+full every `FULL_READ_INTERVAL` seconds if that brings much, else when their credit is worth a poll (`Credit.is_worth`).
 """
 
 import time
@@ -24,15 +26,19 @@ from partbox.worker.engine.poll_groups import PollGroups
 from partbox.worker.poller.full_poll import FullReader
 from partbox.worker.poller.payload_fetch import PayloadFetcher
 
-FENCE_SECONDS = 0.05  # on a backlog the newest fence serves for so many seconds
-FULL_READ_INTERVAL = 0.01
-FOLLOW_INTERVAL = (
-    1.0  # seconds after which partitions of which nothing comes are moved to the page where the others are
-)
+# Seconds for which the newest fence serves on a backlog, and for which the poller pauses while it waits for saves.
+FENCE_SECONDS = 0.05
+FULL_READ_INTERVAL = 0.01  # seconds
+# Seconds after which partitions without new records are moved to the shared page.
+FOLLOW_INTERVAL = 1.0
 
 
 class LogReader:
-    """Reads what is new for the partitions of one process. The poller's thread only."""
+    """Reads new records for the partitions of one process. Only the poller's thread uses it.
+
+    `waits_for_saves` is True if all partitions have a backlog and enough of it is in memory. `log_state` describes the
+    log at the last poll for the bell, or is None unless everything that may be read was read.
+    """
 
     def __init__(self, context: Context, payloads: PayloadFetcher) -> None:
         self._credits = context.engine.credits
@@ -40,12 +46,15 @@ class LogReader:
         self._payloads = payloads
         self._schema = context.schema
         self._full = FullReader(context, payloads)
-        self.waits_for_saves = False  # all partitions have a backlog, and there is enough of it in memory
-        self.log_state: BellPoll | None = None  # by the last look, if all that may be read was read
+        self.waits_for_saves = False
+        self.log_state: BellPoll | None = None
         self.forget()
 
     def forget(self) -> None:
-        """Forget all: a new life of the server may have begun, in which nothing known of ids and transactions holds."""
+        """Forget all pages and fences.
+
+        A new incarnation of the server may have begun, in which nothing known of ids and transactions holds.
+        """
         self._horizon = Horizon()
         self._looked_at = self._read_at = self._credit_at = self._followed_at = 0.0
         self._full.forget()
@@ -54,26 +63,32 @@ class LogReader:
         self.regroup()
 
     def add_claimed(self, floor: int) -> None:
-        """Note that a partition with this saved floor is read from here on."""
+        """Record the saved floor of a partition that was claimed and is read from now on."""
         self._horizon.claim(floor)
         self.regroup()
 
     def regroup(self) -> None:
-        """Group the partitions anew: some may have come, gone or begun to drain, or their phase has changed."""
+        """Group the partitions anew in the next step.
+
+        Some may have come, gone, begun to drain, or changed their mode.
+        """
         self._groups: PollGroups | None = None
 
     def list_transactions(self) -> list[int]:
-        """The transactions whose end a tick is to look for."""
+        """Return the open transactions of the shared snapshot, so that a tick can look for their end."""
         return self._horizon.listed()
 
     def take_tick_check(self, look: IdleCheck) -> None:
-        """Learn from a tick's idle check: the next read need make none."""
+        """Learn from the idle check of a tick. The next read then needs none of its own."""
         self._horizon.add_fence(look.fence)
         self._looked_at = time.monotonic()
         self._tick_check = look
 
     def read(self, conn: Connection[Any], may_continue: Callable[[], bool] = lambda: False) -> bool:
-        """Read what is new; True if anything came. On a backlog page follows page, while `may_continue` says so."""
+        """Poll the log once. Return True if anything came.
+
+        On a backlog, page follows page while `may_continue` returns True.
+        """
         self.waits_for_saves = False
         self.log_state = None
         look, self._tick_check = self._tick_check, None
@@ -82,7 +97,6 @@ class LogReader:
         groups = self._groups or self._credits.groups(self._horizon.shared)
         self._groups = None if groups.cut else groups
         self._credits.note_backlog(groups)
-        # A quick poll is of use to some, and nobody has just come.
         if groups.caught_up and not groups.fresh and self._full.is_calm and not self._is_full_read_due(groups):
             has_new = self._read_quickly(conn, groups, look)
             if has_new is not None:
@@ -97,7 +111,7 @@ class LogReader:
         return has_new or bool(groups.fresh)
 
     def _read_quickly(self, conn: Connection[Any], groups: PollGroups, look: IdleCheck | None) -> bool | None:
-        """Read those that are caught up; True if anything came, None if all are to be read in full."""
+        """Read the caught-up partitions. Return True if anything came, or None if all must be read in full."""
         has_new = False
         if look is None or not self._horizon.is_idle(look.fence.drawn, look.ended):
             page = self._poll_quickly(conn, groups)
@@ -106,14 +120,19 @@ class LogReader:
             has_new, look = page
         self._advance_quiet(groups)
         if not groups.behind:
+            # The log is settled if no open transaction has drawn an id: nothing can appear below the drawn ids.
             settled = self._horizon.shared is not None and self._horizon.shared.floor == look.fence.drawn
             self.log_state = BellPoll(look.fence.drawn, settled, look.up)
         return has_new
 
     def _poll_quickly(self, conn: Connection[Any], groups: PollGroups) -> tuple[bool, IdleCheck] | None:
-        """Poll; True if anything came, and the idle check in it. None if the page does not count: nothing has moved."""
+        """Run a quick poll. Return whether anything came, and its idle check, or None if the page does not count.
+
+        If the page does not count, nothing has moved.
+        """
         shared, horizon = self._horizon.shared, self._horizon
-        assert shared is not None  # who is caught up has read it
+        # Partitions are caught up only after they have read a shared page.
+        assert shared is not None
         asked_at = time.monotonic()
         polled = records.quick(conn, self._schema, shared, groups.bits)
         if not quick.has_found_all(len(polled.rows), polled.floor, polled.fence.drawn):
@@ -121,7 +140,8 @@ class LogReader:
         fetched = None
         if polled.rows and (fetched := self._complete_page(conn, groups, polled)) is None:
             return None
-        horizon.add_fence(polled.fence)  # read after the snapshot, as the ceiling was
+        # The fence was read after the snapshot, as the ceiling was, so it may be added before the page is built.
+        horizon.add_fence(polled.fence)
         snapshot = Snapshot.parse(polled.snapshot)
         page = horizon.build_page(snapshot, is_complete=True)
         horizon.share_page(snapshot, page)
@@ -131,7 +151,7 @@ class LogReader:
         return fetched is not None, IdleCheck(polled.fence, ended=False, up=polled.up)
 
     def _complete_page(self, conn: Connection[Any], groups: PollGroups, polled: QuickPage) -> FetchedPage | None:
-        """Complete a quick page with its large payloads; None if there is no room for all of it."""
+        """Complete a quick page with its large payloads, or return None if there is no room for all of it."""
         rows, cap, clock, stats = polled.rows, len(polled.rows), polled.clock, polled.stats
         if not self._credits.reserve_page(groups.caught_up, rows):
             return None
@@ -145,9 +165,9 @@ class LogReader:
         return fetched if not fetched.ends else None
 
     def _is_full_read_due(self, groups: PollGroups) -> bool:
-        """True if all are to be read in full, for those that are behind.
+        """Return True if all partitions should be read in full for the sake of the partitions behind.
 
-        At once, unless each of these has a backlog, which the window has no room for perhaps.
+        A full read is due at once, unless each partition behind has a backlog that its window may have no room for.
         """
         if not groups.behind or not groups.have_backlogs():
             return bool(groups.behind)
@@ -160,7 +180,10 @@ class LogReader:
         return waited > credit.patience or credit.is_worth(waited)
 
     def _advance_quiet(self, groups: PollGroups) -> None:
-        """Move the cursors of quiet partitions now and then, so that they are saved: what is saved holds purge back."""
+        """Move the cursors of quiet partitions at intervals, so that they are saved.
+
+        Saved cursors hold the purge back.
+        """
         now, shared = time.monotonic(), self._horizon.shared
         if shared is not None and shared is not self._followed_page and now - self._followed_at > FOLLOW_INTERVAL:
             self._followed_page, self._followed_at = shared, now
@@ -169,7 +192,9 @@ class LogReader:
     def _read_together(
         self, conn: Connection[Any], groups: PollGroups, look: IdleCheck | None, may_continue: Callable[[], bool]
     ) -> bool:
-        # Idle, this runs 25 times a second: the credit of 256 partitions is only computed where it may matter.
+        """Read the partitions that share a page, unless they have no room or an idle check finds nothing new."""
+        # An idle process runs this 25 times a second, so the credit of 256 partitions is computed only where it may
+        # matter.
         backlogs = groups.backlogs()
         credit = self._full.take_credit(groups.together) if backlogs else None
         waited = time.monotonic() - self._looked_at
@@ -187,7 +212,7 @@ class LogReader:
         return self._full.read_pages(conn, self._horizon, request, may_continue)
 
     def _check_idle(self, conn: Connection[Any]) -> IdleCheck:
-        """Make an idle check. It is a fence too, so the last step to "settled" needs no other traffic."""
+        """Run an idle check. The fence in the check lets the shared page become settled without any other traffic."""
         look = idle_check.run(conn, self._schema, self._horizon.listed())
         self._horizon.add_fence(look.fence)
         self._looked_at = time.monotonic()

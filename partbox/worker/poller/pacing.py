@@ -1,4 +1,4 @@
-"""Computes the time from one look of the poller to the next, and keeps the bell's flag."""
+"""Pacing: the pause before the next poll, and the flag of the bell."""
 
 import time
 from typing import Any
@@ -12,16 +12,21 @@ from partbox.protocol.bell import NAP, BellPoll, FlagChange, SleepControl, reaso
 from partbox.worker.context import Context
 from partbox.worker.poller.listener import Listener
 
-BUSY_SECONDS = 0.1  # seconds for which looks stay `poll_busy` apart after something came
-BACKOFF = 1.5
-QUEUE_FULL_PAUSE = (
-    1.0  # seconds for which nobody raises the flag or is told, once the notification queue was filling up
-)
-OTHERS_PAUSE = 0.010  # seconds between looks while the log moves, and nothing of it is mine
+BUSY_SECONDS = 0.1  # seconds after new records during which polls stay `poll_busy` apart
+BACKOFF = 1.5  # factor of the pause after each poll that finds nothing
+# Seconds for which the flag stays down and no probe is sent, after the server's notification queue was filling up.
+QUEUE_FULL_PAUSE = 1.0
+# Seconds between polls while the log moves and none of the new records are for this process.
+OTHERS_PAUSE = 0.010
 
 
 class Pacer:
-    """Used by the poller's thread only, but for `reset_pause` and `stop`."""
+    """The computation of pauses, and the flag of the bell.
+
+    Only the poller's thread uses a pacer, except for `reset_pause` and `stop`.
+
+    Without the bell the pauses grow from `poll_busy` to `poll_idle` while nothing comes.
+    """
 
     def __init__(self, context: Context) -> None:
         self.listener = Listener(context)
@@ -32,17 +37,18 @@ class Pacer:
         self._last_new_at = 0.0
         self._pause = settings.poll_busy
         self._queue_full_until = 0.0
-        self._is_full_logged = False  # since it was logged
+        self._is_full_logged = False
 
     def reset_pause(self) -> None:
-        """Look often again. Any thread."""
+        """Reset the pause to `poll_busy`. Any thread may call this."""
         self._pause = self._settings.poll_busy
 
     def stop(self) -> None:
+        """Stop the listener."""
         self.listener.stop()
 
     def begin_session(self, conn: Connection[Any]) -> None:
-        """A session begins on this connection: nobody knows of the flag there."""
+        """Find out on a new connection whether the bell can be used. The state of the flag is unknown there."""
         settings = self._settings
         self._doze, self._sequence = SleepControl(), None
         bell_sequence = bell.bell_sequence(conn, settings.schema_name) if settings.bell != "off" else None
@@ -53,9 +59,11 @@ class Pacer:
             self._set_sequence(conn, bell_sequence.sequence)
 
     def next_pause(self, conn: Connection[Any], has_new: bool, log_state: BellPoll | None, nap: float = NAP) -> float:
-        """Seconds until the next look at most, after one by which new records `has_new`, or did not.
+        """Return the longest pause before the next poll (seconds).
 
-        `log_state`: it has brought all there was; None: there may be more. `nap`: the longest pause (seconds).
+        `has_new` says whether the last poll brought records.
+
+        `log_state` is None if there may be more to read. `nap` is the longest pause while the flag is up (seconds).
         """
         now = time.monotonic()
         if has_new:
@@ -76,7 +84,7 @@ class Pacer:
     def _update_flag(
         self, conn: Connection[Any], sequence: int, now: float, log_state: BellPoll | None, nap: float
     ) -> None:
-        """Do to the flag what the rules say."""
+        """Send the probe if it is due, and raise or lower the flag as `SleepControl` decides."""
         schema, listener, doze = self._settings.schema_name, self.listener, self._doze
         try:
             listener.start()
@@ -93,18 +101,20 @@ class Pacer:
             elif act is FlagChange.LOWER:
                 bell.lower_flag(conn, schema, sequence)
                 doze.lowered()
-        except ProgramLimitExceeded:  # it was full at the COMMIT, and had room when the statement asked
+        # The notification queue had room when the statement asked, and was full at the COMMIT.
+        except ProgramLimitExceeded:
             self._stay_awake(now)
         except Error as error:
             if conn.closed:
                 raise
-            self._set_sequence(conn, None)  # until the next session
+            # The bell stays off until the next session.
+            self._set_sequence(conn, None)
             self._doze.lowered()
             text = "the bell is off, so new events are looked for every %.0f ms: %s"
             self._context.log("bell_lost", text, self._settings.poll_idle * 1000, error)
 
     def _can_hear(self, now: float) -> bool:
-        """True if somebody may ring, and would be heard."""
+        """Return True if rings may be sent and would be heard."""
         return self.listener.is_hearing and now >= self._queue_full_until
 
     def _raise_flag(self, conn: Connection[Any], sequence: int, nap: float) -> None:
@@ -117,7 +127,10 @@ class Pacer:
             self._doze.raised(sent_at, was_up=was_up)
 
     def _stay_awake(self, now: float) -> None:
-        """Stay awake for a while: nobody may ring while the server's notification queue fills up (⛨ DESIGN 4, I3)."""
+        """Keep the poller awake for `QUEUE_FULL_PAUSE` seconds, and log it once.
+
+        No session should ring while the server's notification queue is filling up (⛨ DESIGN 4, I3).
+        """
         self._queue_full_until = now + QUEUE_FULL_PAUSE
         self._doze.lowered()
         if not self._is_full_logged:
@@ -129,6 +142,7 @@ class Pacer:
             self._context.log("bell_lost", text, self._settings.poll_idle * 1000)
 
     def _set_sequence(self, conn: Connection[Any], sequence: int | None) -> None:
+        """Set the sequence of the flag, for the idle checks on `conn` too. None turns the bell off."""
         self._sequence = sequence
         if isinstance(conn, WatchedConnection):
             conn.bell = sequence

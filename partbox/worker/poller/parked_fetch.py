@@ -1,7 +1,8 @@
-"""Brings back parked records: heads of blocked keys that may run with what may follow them, and rows that are due.
+"""The parked reader: fetches the records of parked rows that may run now.
 
-Whose turn it is the engine says (`engine.parked_turns`); here their records are fetched, and suspects are charged by
-the fenced save, in autocommit: so the charge is there before they run.
+Two kinds of rows come back: heads of blocked keys with the rows that may follow them, and due rows that block nothing.
+The engine decides whose turn it is (`engine.parked_scheduler`). Suspects are charged by the fenced save in autocommit,
+so the charge is committed before they run.
 """
 
 import time
@@ -24,13 +25,18 @@ from partbox.worker.engine.parked_scheduler import BuriedEvent, SuspectRow, Woke
 from partbox.worker.poller.payload_fetch import PayloadFetcher
 from partbox.worker.reports.outcomes import EventReports
 
-MAX_CHAINS = 50  # blocked keys at a time
-MAX_ROWS = 200  # rows that block nothing, at a time
-MAX_IN_MEMORY = 400  # of these
+# The limits of one fetch: blocked keys, and rows that block nothing. At most `MAX_IN_MEMORY` of the latter are in
+# memory.
+MAX_CHAINS = 50
+MAX_ROWS = 200
+MAX_IN_MEMORY = 400
 
 
 class ParkedReader:
-    """Fetches the records of parked rows whose time has come. The poller's thread only."""
+    """Fetches the records of parked rows that are due. Only the poller's thread uses it.
+
+    After a statement timeout fewer are fetched at once: half of the last number, and one more after each success.
+    """
 
     def __init__(self, context: Context, payloads: PayloadFetcher, reports: EventReports) -> None:
         self._context = context
@@ -38,11 +44,14 @@ class ParkedReader:
         self._dead_letters = context.engine.dead_letters
         self._payloads = payloads
         self._reports = reports
-        self._chain_limit, self._row_limit = MAX_CHAINS, MAX_ROWS  # fewer after a statement that took too long
+        self._chain_limit, self._row_limit = MAX_CHAINS, MAX_ROWS
         self._schema = context.schema
 
     def fetch_blocked(self, conn: Connection[Any], me: UUID | None) -> None:
-        """Run the heads of blocked keys that may run now, and what may follow them."""
+        """Fetch and queue the heads of blocked keys that may run now, and the rows that may follow them.
+
+        Does nothing if `me` is None. If a statement fails, the keys are put back and wake again.
+        """
         if me is None:
             return
         woken, left = self._turns.wake(time.monotonic(), self._chain_limit)
@@ -63,7 +72,10 @@ class ParkedReader:
         self._report_buried(self._turns.queue(woken, bodies, dead))
 
     def fetch_due(self, conn: Connection[Any], me: UUID | None, numbers: Collection[int]) -> bool:
-        """Run rows of these partitions that block nothing and are due; True if there may be more."""
+        """Fetch and queue due rows of partitions `numbers` that block nothing. Return True if there may be more.
+
+        Does nothing if `me` is None. Dead rows for the dead-letter hook come the same way, with a limit of their own.
+        """
         asked = self._turns.build_due_query(numbers, self._row_limit // 2)
         room = min(self._row_limit, MAX_IN_MEMORY + asked.in_line - len(asked.taken))
         if asked.bytes <= 0 or me is None or room <= 0:
@@ -73,6 +85,7 @@ class ParkedReader:
         numbers = list(asked.partitions)
         stored = parked.due(conn, self._schema, subscription, numbers, asked.taken, asked.early, room, dead_letters)
         bodies, list_incomplete = self._fetch_due_bodies(conn, stored, asked.bytes)
+        # A record that is about to be cancelled is left out as a large payload is: another fetch decides about it.
         cancelled = self._find_cancelled(conn, stored, bodies)
         due, all_admitted = self._turns.admit(asked, stored, list_incomplete | cancelled, time.monotonic())
         suspects = [SuspectRow(each.partition, each.row) for each in due if each.row.charged]
@@ -82,6 +95,7 @@ class ParkedReader:
             self._turns.return_suspects(suspects)
             raise
         dead_letter_count = sum(each.state == RowState.DEAD for each in stored)
+        # Partitions may count as read only if every due row came and was admitted.
         is_whole = (
             len(stored) - dead_letter_count < room
             and dead_letter_count < (dead_letters or 1)
@@ -95,7 +109,6 @@ class ParkedReader:
     def _fetch_due_bodies(
         self, conn: Connection[Any], stored: Sequence[StoredRow], left: int
     ) -> tuple[dict[int, Row], set[int]]:
-        """Fetch these as `_fetch_bodies` does; fewer rows are asked for after a statement that took too long."""
         wanted = [(each.partition, each.record_id) for each in stored]
         try:
             found = self._fetch_bodies(conn, wanted, left) if wanted else ({}, set())
@@ -108,7 +121,7 @@ class ParkedReader:
     def _find_cancelled(
         self, conn: Connection[Any], stored: Sequence[StoredRow], bodies: Mapping[int, Row]
     ) -> set[int]:
-        """The ids of delayed records that do not run now, for they are cancelled or about to be."""
+        """Return the ids of scheduled records that may not start, because they are cancelled or about to be."""
         scheduled = (each.record_id for each in stored if each.state == RowState.SCHEDULED and each.record_id in bodies)
         cancelling = {id for id in scheduled if bodies[id][MAY_BE_CANCELLED]}
         if not cancelling:
@@ -118,7 +131,10 @@ class ParkedReader:
     def _charge_suspects(
         self, conn: Connection[Any], me: UUID, suspects: Sequence[SuspectRow], bodies: Mapping[int, Row]
     ) -> dict[int, Verdict]:
-        """Charge these, but for those whose attempts are used up: the verdicts on them by id, they are dead."""
+        """Count an attempt of each suspect before it runs.
+
+        Return the verdicts on suspects without attempts left, by id.
+        """
         with_body = [each for each in suspects if each.row.id in bodies]
         dead = {
             each.row.id: verdict for each in with_body if (verdict := self._exhausted_verdict(each, bodies)) is not None
@@ -131,6 +147,7 @@ class ParkedReader:
         owned, _ = cursors.save(conn, self._schema, subscription, me, charge.cursors, charge.parks)
         lost = {each.partition for each in charged if each.partition.number not in owned}
         if lost:
+            # The save refused these partitions, so the charge is tried again without them.
             self._context.signals.report_refused([partition.tenure for partition in lost])
             return (
                 self._charge_suspects(conn, me, [each for each in charged if each.partition not in lost], bodies) | dead
@@ -139,7 +156,7 @@ class ParkedReader:
         return dead
 
     def _exhausted_verdict(self, suspect: SuspectRow, bodies: Mapping[int, Row]) -> Verdict | None:
-        """The verdict on one whose process died at each of its attempts; None if it has another attempt."""
+        """Return the verdict on a suspect whose process died at each of its attempts, or None if an attempt is left."""
         row, endpoint = suspect.row, self._context.routes[bodies[suspect.row.id][ROUTE]]
         most = endpoint.handler.max_attempts
         return (
@@ -149,13 +166,17 @@ class ParkedReader:
     def _fetch_bodies(
         self, conn: Connection[Any], wanted: Sequence[tuple[int, int]], left: int
     ) -> tuple[dict[int, Row], set[int]]:
-        """The records of these by id, and the ids of those that are left out because they are large."""
+        """Return the records of (partition, id) pairs by id, and the ids left out because they are large.
+
+        Large payloads may have `left` bytes together.
+        """
         bodies = {row[ID]: row for row in records.bodies(conn, self._schema, wanted)}
         large = {row[LOG_POSITION] for row in list_incomplete(list(bodies.values()))}
         if not large:
             return bodies, set()
         fetched = self._payloads.fetch(conn, [pair for pair in wanted if pair in large], left)
         for pair in large:
+            # None in `fetched` means that the record is gone; a pair missing there did not fit.
             if (full_row := fetched.get(pair)) is None:
                 del bodies[pair[1]]
             else:
@@ -168,6 +189,6 @@ class ParkedReader:
 
 
 def _heads_first(woken: Sequence[WokenKey]) -> list[tuple[int, int]]:
-    """(partition, id) of all these rows: the first of every key, then the second of every one."""
+    """Return the (partition, id) of all woken rows: the first row of every key, then the second of every key."""
     ranked = sorted((rank, row.id, each.partition.number) for each in woken for rank, row in enumerate(each.rows))
     return [(number, id) for _, id, number in ranked]

@@ -1,8 +1,8 @@
-"""Fetches the payloads that a page leaves out because they are large, as many as the process may hold.
+"""The payload fetcher: fetches large payloads that a poll leaves out, as many as the process may hold.
 
-A statement brings at most `MAX_FETCH_BYTES` bytes, or one record: half of that where it takes long, and one record
-after one that was cancelled. What does not come stays where it is: a page ends before it, and a chain of parked records
-too.
+A statement fetches at most `MAX_FETCH_BYTES` bytes, or one record. The limit is halved after a slow statement, and is
+one record after a cancelled one. A payload that does not come stays in the table: a page ends before its record, and so
+does a chain of parked rows.
 """
 
 import time
@@ -21,16 +21,15 @@ from partbox.events.record import ID, LOG_POSITION, PARTITION, PageStats, row_by
 from partbox.worker.context import Context
 from partbox.worker.engine.intake import FetchedPage
 
-MAX_FETCH_BYTES = 8 << 20
-SLOW_SHARE = (
-    0.1  # of the lease, after which every statement is cancelled: a statement that takes longer asked for too much
-)
+MAX_FETCH_BYTES = 8 << 20  # bytes
+# Share of the lease after which a statement asked for too much. Every statement is cancelled after a full lease.
+SLOW_SHARE = 0.1
 
 RecordKey = tuple[int, int]
 
 
 class PayloadFetcher:
-    """Fetches large payloads, on the poller's thread."""
+    """Fetches large payloads on the poller's thread, and adapts the bytes of a statement to its duration."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -49,7 +48,10 @@ class PayloadFetcher:
         cap: int,
         clock: int,
     ) -> FetchedPage:
-        """Fetch what the page left out, `left` bytes at most, and nothing for partitions that are `greedy`."""
+        """Fetch payloads of the `left_out` rows, within `left` bytes, and return the page.
+
+        Partitions in `greedy` get none. `ends` of the page has the first id of each partition that is still left out.
+        """
         wanted = self._interleave(row[LOG_POSITION] for row in left_out if row[PARTITION] not in greedy)
         fetched = self.fetch(conn, wanted, left)
         self._first_partition = (wanted[len(fetched) - 1][0] + 1) if fetched else self._first_partition + 1
@@ -65,7 +67,11 @@ class PayloadFetcher:
         return FetchedPage(present, large, ends, cap, clock, PageStats(present))
 
     def fetch(self, conn: Connection[Any], wanted: Sequence[RecordKey], left: int) -> dict[RecordKey, Row | None]:
-        """Fetch the first of these, while `left` bytes are left; None for one that is gone."""
+        """Fetch the first of the `wanted` rows with their payloads, while `left` bytes last.
+
+        A record that is gone maps to None. Rows that did not fit are missing from the result, which is empty after a
+        statement timeout. Raises `HungError` if the server does not answer.
+        """
         if not wanted or left <= 0:
             return {}
         most, began = min(left, self._fetch_bytes), time.monotonic()
@@ -87,7 +93,10 @@ class PayloadFetcher:
         return fetched
 
     def _interleave(self, pairs: Iterable[RecordKey]) -> list[RecordKey]:
-        """The first of every partition, then the second of every one: none waits for the backlog of another."""
+        """Order the pairs: the first of every partition, then the second of every partition.
+
+        So none waits for the backlog of another. The partition that begins changes from page to page.
+        """
         ranks: dict[int, count[int]] = defaultdict(count)
         ranked = [
             (next(ranks[number]), (number - self._first_partition) % 256, id, number) for number, id in sorted(pairs)

@@ -1,10 +1,10 @@
-"""The thread that reads: fences, pages, ticks, and the bodies of parked records.
+"""The poller's thread: it reads pages, ticks, and fetches parked rows.
 
-It owns all connections of the process. When one is lost all are closed, everything that was read is forgotten,
-and reading goes on from the *saved* cursors: after a crash of the server that lost a tail, ids and transaction ids are
-given out again, and nothing remembered about them holds. Only what is done or running is remembered, by id and event
-id, so that a plain reconnect starts nothing twice. A statement that fails on a live connection resets nothing, unless
-its error says that something is gone which the session had, a table or a privilege: then a new one begins, with checks.
+The poller owns the main connections of the process. If one is lost, all are closed, everything that was read is
+forgotten, and reading goes on from the *saved* cursors: after a server crash that lost a tail, ids and transaction ids
+are given out again, and nothing remembered about them holds. Only finished and running events are remembered, by id and
+event id, so that a plain reconnect starts nothing twice. A statement that fails on a live connection resets nothing,
+unless its error says that the session has lost a table or a privilege: then a new session begins, with all checks.
 """
 
 import threading
@@ -38,14 +38,18 @@ from partbox.worker.saver.saver import Saver
 from partbox.worker.session import Session, SessionFactory, log_lost_connection
 from partbox.worker.slot import POLL_TICK, READ_AT, STOPPING
 
-UNOWNED_PAUSE = 0.02  # seconds after which one without partitions, which has nothing to read, looks for a plan
-RETRY_PAUSE = 0.1
+UNOWNED_PAUSE = 0.02  # seconds after which a process without partitions looks for a plan
+RETRY_PAUSE = 0.1  # seconds
+# Seconds between sessions: the first pause, and the limit of its doubling.
 RECONNECT_PAUSES = (0.1, 2.0)
 
 
 @dataclass(eq=False)
-class Poller:  # with all parts that its thread moves, and what it remembers from one step to the next
-    """Reads the partitions of one process until it is ended."""
+class Poller:
+    """The thread that reads the partitions of one process, with all parts that it drives.
+
+    `restart_asked` is set if the data that was read may be wrong and a new session must begin.
+    """
 
     context: Context
     sessions: SessionFactory
@@ -60,9 +64,8 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
     saver: Saver
     transactor: Transactor | None
     restart_asked: threading.Event = field(default_factory=threading.Event)
-    """Set: what was read is not to be trusted, a session is to begin anew."""
     _end_asked: threading.Event = field(default_factory=threading.Event)
-    _has_begun: bool = False  # a session has begun once
+    _has_begun: bool = False
     _reconnect_in: float = RECONNECT_PAUSES[0]
     _ticked_at: float = 0.0
     _tick_at: float = 0.0
@@ -75,22 +78,26 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
         self._thread = threading.Thread(target=self._run, name="partbox-poller", daemon=True)
 
     def start(self) -> None:
+        """Start the transactor, if there is one, the saver, and the poller's thread."""
         if self.transactor is not None:
             self.transactor.start()
         self.saver.start()
         self._thread.start()
 
     def wake(self) -> None:
-        """Look at once."""
+        """Have the poller poll at once, and reset its pause."""
         self.pacer.reset_pause()
         self._wakeup.call()
 
     def end_transactions(self) -> bool:
-        """End after the transaction in hand; False if a transactional handler had to be abandoned."""
+        """End the transactor after its current transaction.
+
+        Return False if a transactional handler had to be abandoned.
+        """
         return self.transactor is None or self.transactor.stop(1.0)
 
     def end(self) -> None:
-        """End now, whatever is still owned; transactions have ended."""
+        """End the thread and the saver now, even if partitions are still owned. Transactions must have ended before."""
         self._end_asked.set()
         self._wakeup.call()
         self._thread.join()
@@ -98,7 +105,7 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
         self.saver.stop()
 
     def restart_session(self) -> None:
-        """A connection is lost, or what was read is not to be trusted: read anew, on new connections."""
+        """Begin a new session on new connections. A connection is lost, or the data that was read may be wrong."""
         self.restart_asked.set()
         self._wakeup.call()
 
@@ -110,18 +117,26 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
             self.context.signals.report_failure(error)
 
     def _try_session(self) -> None:
+        """Run a session, and pause before the next one if a connection was lost.
+
+        The first session raises `TransientSchemaError`. Later sessions are tried again after it.
+        """
         try:
             self._run_session()
         except (Error, TransientSchemaError) as error:
             if isinstance(error, TransientSchemaError) and not self._has_begun:
                 raise
             log_lost_connection(error, self.context.subscription, "poller")
+            # Read notifications even now: unread notifications fill the server's notification queue.
             self.pacer.listener.read_notifications()
             self._end_asked.wait(self._reconnect_in)
             self._reconnect_in = min(RECONNECT_PAUSES[1], self._reconnect_in * 2)
 
     def _run_session(self) -> None:
-        """From connecting to the loss of a connection: then all are closed, and all is read anew (⛨ DESIGN 4)."""
+        """Connect, and run steps until a connection is lost or the poller ends.
+
+        All is read anew after that (⛨ DESIGN 4).
+        """
         with ExitStack() as connections:
             needs_lent_conn = self.transactor is not None and self.transactor.effects.needs_lent_conn
             close_effects = self.transactor.close if self.transactor is not None and needs_lent_conn else None
@@ -135,17 +150,17 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
                 self._pause_writers()
 
     def begin_session(self, session: Session, *, checked: bool = False) -> None:
-        """Begin a session on these connections: nothing is known of the log yet.
+        """Begin a session on new connections, with nothing known of the log.
 
-        SchemaError unless this is our schema, in its own cluster, and all of it can be read; unless an earlier session
-        has `checked` the same.
+        Raises `SchemaError` unless this is our schema, in its own cluster, and all of it can be read. `checked` skips
+        the checks if an earlier session has made them.
         """
         schema = self.context.schema
         if not checked:
+            # An answer that could be less than everything must be an error (⛨ DESIGN 4, EVIDENCE I1).
             with proof.without_row_security(session.reading):
                 migrate.check(session.reading, schema)
                 check(session.reading, schema)
-            # An answer that could be less than everything is an error (⛨ DESIGN 4, EVIDENCE I1).
             proof.intact(session.reading, schema, self.context.subscription)
             proof.check_none_hidden(session.reading, schema, self.context.subscription)
             if self.transactor is not None:
@@ -158,6 +173,7 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
         self._resume_partitions(session)
 
     def _resume_partitions(self, session: Session) -> None:
+        """Take up the partitions anew while nothing is written, then give the writers their connections."""
         self._pause_writers()
         conn = session.reading
         self._engine.intake.wanted_types = subscriptions.wanted_types(
@@ -172,12 +188,13 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
             self.transactor.set_connection(session.effects or session.reading, self.ownership.me)
 
     def _pause_writers(self) -> None:
-        """Wait for the save in hand, and for a transaction that is about to commit; none does after this."""
+        """Wait for the current save, and for a transaction that is about to commit. No other begins after this."""
         if self.transactor is not None:
             self.transactor.suspend()
         self.saver.set_connection(None, None)
 
     def _try_step(self, session: Session) -> None:
+        """Run a step and wait for the next. An error is logged and tried again, unless it ends the session."""
         try:
             has_new = self.run_step(session)
             self._slot[READ_AT] = boottime()
@@ -187,11 +204,12 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
             if session.reading.closed or proof.ends_session(error):
                 raise
             self.context.log("loop_error", "reading failed and is tried again: %s", error, loop="poller")
+            # As above: unread notifications fill the server's notification queue.
             self.pacer.listener.read_notifications()
             self._end_asked.wait(RETRY_PAUSE)
 
     def run_step(self, session: Session) -> bool:
-        """Look once: tick if it is time, run what is parked and due, read what is new; True if anything new came."""
+        """Run one step: tick if one is due, fetch parked rows, and read the log. Return True if anything new came."""
         conn = session.reading
         self._begin_step()
         if self.ownership.is_outdated:
@@ -209,18 +227,20 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
         return self.reader.read(conn, self._may_continue)
 
     def _begin_step(self) -> None:
-        """Show life, judge handlers that run too long; what has woken the poller until here is looked at now."""
-        if self._engine.is_forked:  # by an observer, or what gives the DSN
+        """Show the supervisor that the poller lives, check overdue handlers, and reset the wakeup."""
+        # An observer, or the function that supplies the DSN, may have forked.
+        if self._engine.is_forked:
             exit_forked(None)
         self._slot[POLL_TICK] = boottime()
         self.timeouts.check_overdue()
         self.dead_letters.check_overdue()
+        # Clear before anything is read: this step serves all calls until here.
         self._wakeup.was_called = False
         self._wakeup.clear()
         self._engine.limits.give_permits(time.monotonic())
 
     def _drain(self, conn: Connection[Any]) -> None:
-        """Drain whatever is owned, and note that this process was told to end."""
+        """Drain all partitions, and note in the database that this process was asked to end."""
         self.ownership.drain_all()
         self.ownership.note_leaving(conn)
         self.reader.regroup()
@@ -229,9 +249,10 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
         return time.monotonic() >= self._tick_at or self.ownership.is_replanned
 
     def _tick(self, conn: Connection[Any]) -> Collection[int]:
-        """Settle what is mine, and when to ask again; the partitions in which a row that blocks nothing is due."""
+        """Tick, plan the next tick, and return the partitions with a due row that blocks nothing."""
         now, most = time.monotonic(), self._longest_pause()
-        self._ticked_at, self._tick_at = now, now + most  # also if the statement fails
+        # Set both before the statement, so that they hold if it fails too.
+        self._ticked_at, self._tick_at = now, now + most
         tick = self.ownership.tick(conn, self.reader.list_transactions())
         if tick.idle_check is not None:
             self.reader.take_tick_check(tick.idle_check)
@@ -243,7 +264,7 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
         return tick.due
 
     def force_tick(self) -> None:
-        """Make the next look a tick too: what was assigned is claimed, and what is due is found."""
+        """Make the next step a tick, which claims assigned partitions and finds due rows."""
         self._tick_at = 0.0
 
     def _write_reports(self, conn: Connection[Any]) -> None:
@@ -252,12 +273,12 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
             note.refresh(conn)
 
     def _fetch_due(self, conn: Connection[Any], due: Collection[int]) -> None:
-        """Run rows of these partitions that block nothing and are due; if there may be more, tick again soon."""
+        # There may be more rows that block nothing and are due, so the next tick comes soon.
         if due and self.parked.fetch_due(conn, self.ownership.me, due):
             self._tick_at = min(self._tick_at, time.monotonic() + SHORTEST_TICK)
 
     def _may_continue(self) -> bool:
-        """True while nothing but reading on needs the connection."""
+        """Return True while only reading on needs the connection."""
         now = time.monotonic()
         if (
             self._wakeup.was_called
@@ -271,21 +292,26 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
         return not (self.ownership.is_outdated or self.ownership.is_replanned)
 
     def _longest_pause(self) -> float:
-        """The most seconds between two looks that nobody has called for."""
+        """Return the longest time between two ticks that nothing else calls for (seconds)."""
         owned = self._engine.claims.count()
         calm = owned < FEW_PARTITIONS and self.pacer.listener.is_hearing and self._engine.is_quiet()
         return longest_tick(owned, self.context.settings.lease, calm=calm)
 
     def _wait(self, conn: Connection[Any], has_new: bool) -> None:
-        """Wait until the next look is due, or somebody calls for it."""
+        """Wait until the next step is due or the poller is woken.
+
+        Give out permits of limits that fall due meanwhile.
+        """
         most = self._longest_pause()
-        self._tick_at = min(self._tick_at, self._ticked_at + most)  # less than at the last tick, if something has come
+        # The longest pause may have become shorter since the tick, if something has come.
+        self._tick_at = min(self._tick_at, self._ticked_at + most)
         pause = self.pacer.next_pause(conn, has_new, self.reader.log_state, nap=most)
         if not pause:
             return
         now = time.monotonic()
         if self.reader.waits_for_saves:
-            pause = FENCE_SECONDS  # a save wakes it
+            # A save wakes the poller before that.
+            pause = FENCE_SECONDS
         elif not self._engine.claims.count():
             pause = min(pause, UNOWNED_PAUSE)
         wakeup = self._engine.parked_scheduler.next_at()

@@ -1,7 +1,7 @@
-"""Wakes the poller, by a call of any thread or by a ring, which arrives on the listener's socket.
+"""A wakeup: an event that one thread waits for together with a socket.
 
-A thread that read the socket and then woke the poller would cost every ring one more switch of threads, and one more
-wait for the interpreter lock.
+The poller waits for calls from other threads and for rings on the listener's socket. A thread that read the socket and
+then woke the poller would cost each ring one more thread switch, and one more wait for the interpreter lock.
 """
 
 import selectors
@@ -11,20 +11,22 @@ from collections.abc import Callable
 from contextlib import suppress
 from weakref import finalize
 
+# A selector that needs no descriptor of its own.
 SELECTOR: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", selectors.SelectSelector)
-"""A selector that needs no descriptor of its own."""
 
 
 class Wakeup:
-    """A call that one thread waits for and clears, and any thread makes. A pair of sockets wakes the one that waits.
+    """An event that any thread sets, and one thread waits for and clears. A socket pair wakes the waiting thread.
 
-    The pair is made when a thread first waits, so that a worker that never starts opens nothing.
-    The bell's flag is another thing: it is the server's, and says that a worker waits here.
+    The pair is made when a thread first waits, so a worker that never starts opens nothing. The flag of the bell is
+    something else: it is kept by the server, and says that a worker waits.
     """
 
     def __init__(self) -> None:
-        self.was_called = False  # not only because there is room to read more: so also where pages follow each other
-        self.has_changes = False  # somebody else has said that he changed the plan, or parked rows
+        # True if the poller was woken for another reason than room to read more, so it does not go on to the next page.
+        self.was_called = False
+        # True if another process has announced a changed plan, or parked rows.
+        self.has_changes = False
         self._set = False
         self._on_readable: Callable[[], None] | None = None
         self._watched_socket = -1
@@ -33,39 +35,48 @@ class Wakeup:
         self._far_end: socket.socket | None = None
 
     def call(self) -> None:
-        """Have the poller look at once, whatever it does."""
+        """Set the event, and have the poller begin a new step even if it reads page after page."""
         self.was_called = True
         self.set()
 
     def is_set(self) -> bool:
+        """Return True if the event is set."""
         return self._set
 
     def set(self) -> None:
-        """Wake who waits, or whoever waits next."""
+        """Wake the waiting thread, or the next wait if no thread waits."""
         if not self._set:
             self._set = True
-            if self._far_end is not None:  # else nobody waits yet, and will see the flag
-                with suppress(BlockingIOError):  # what is full wakes as well
+            # Without a pair no thread waits yet, and the next wait sees the flag.
+            if self._far_end is not None:
+                # A full buffer wakes the thread as well.
+                with suppress(BlockingIOError):
                     self._far_end.send(b"!")
 
     def clear(self) -> None:
-        """Whatever it was set for until the end of this call is going to be looked at."""
+        """Clear the event. The reasons of all calls until the end of this one must be served afterwards."""
         if self._set:
             self._drain_socket()
-            self._set = False  # who has found it set until here is looked at too
+            # Clear the flag last: a caller that finds it set until here relies on the poller's next step.
+            self._set = False
 
     def wait(self, seconds: float) -> bool:
-        """Wait for so many seconds at most until it is set; True if it is. What comes on the socket is heard."""
+        """Wait for up to `seconds` until the event is set. Return True if it is set.
+
+        Calls the callback of the watched socket in this thread whenever the socket is readable.
+        """
         end = time.monotonic() + seconds
         if self._far_end is None:
             self._make_pair()
         while not self._set:
             left = end - time.monotonic()
-            for key, _ in self._selector.select(max(0.0, left)):  # to the next millisecond
+            # The selector rounds the timeout to the next millisecond.
+            for key, _ in self._selector.select(max(0.0, left)):
                 if key.fileobj is not self._near_end:
                     if self._on_readable is not None:
                         self._on_readable()
-                elif not self._set:  # it was cleared between the flag and the write of who set it
+                # The event was cleared after its setter had set the flag and before the setter wrote its byte.
+                elif not self._set:
                     self._drain_socket()
                     return True
             if left <= 0:
@@ -73,24 +84,28 @@ class Wakeup:
         return self._set
 
     def watch_socket(self, socket: int, on_readable: Callable[[], None]) -> None:
-        """Call `on_readable` in the thread that waits when something comes on this socket, until `unwatch_socket`."""
+        """Call `on_readable` in the waiting thread whenever `socket` has data, until `unwatch_socket`."""
         self.unwatch_socket()
         self._watched_socket, self._on_readable = socket, on_readable
         self._selector.register(socket, selectors.EVENT_READ)
 
     def unwatch_socket(self) -> None:
-        """Hear nothing any more; idempotent. Before the socket is closed."""
+        """Stop watching the socket; idempotent. Must be called before the socket is closed."""
         if self._on_readable is not None:
             self._selector.unregister(self._watched_socket)
             self._on_readable = None
 
     def _make_pair(self) -> None:
+        """Create the socket pair.
+
+        The sockets are closed with this object, but not at exit, as daemon threads wait then.
+        """
         self._near_end, far_end = socket.socketpair()
         self._selector.register(self._near_end, selectors.EVENT_READ)
         for end in (self._near_end, far_end):
             end.setblocking(False)
-            finalize(self, end.close).atexit = False  # daemon threads go on until the process ends
-        # Last, before the flag is looked at: a call that does not see it has set the flag.
+            finalize(self, end.close).atexit = False
+        # Set this last, before the flag is read: a caller that does not see it has set the flag.
         self._far_end = far_end
 
     def _drain_socket(self) -> None:
