@@ -1,4 +1,4 @@
-"""Everything that the parts of one worker share, and the signals between them."""
+"""The context of a worker: the objects that most of its parts share."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -20,29 +20,33 @@ from partbox.worker.slot import Slot
 
 
 def _ignore_signal(*_: object) -> None:
-    """No part listens."""
+    """Ignore a signal that no part of the worker handles."""
 
 
 @dataclass(slots=True)
 class Signals:
-    """Signals between the parts of one worker: one that tells knows none that listens, `worker.py` sets the listener.
+    """Callables through which the parts of one worker report to parts that they do not know.
 
-    It is called in the thread that tells.
+    `worker.py` sets them. Each is called in the thread that reports.
     """
 
+    # A save was refused because these partitions are not owned any more. Called by the saving thread, without the lock.
     report_refused: Callable[[Sequence[Tenure]], object] = _ignore_signal
-    """Partitions are not mine any more: a save of them was refused. By whoever saves, without the lock."""
 
+    # A connection is lost, or the data that was read may be wrong, so all must be read anew. Called by any thread.
     report_broken: Callable[[], object] = _ignore_signal
-    """A connection is lost, or what was read is not to be trusted: all is to be read anew. Any thread."""
 
+    # A thread that must not end has ended with this error, so the worker is useless. Called by that thread.
     report_failure: Callable[[BaseException], object] = _ignore_signal
-    """A thread has ended that must not: the worker is of no use any more. By that thread."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """`dsn` is asked for each connection; `routes` has the endpoint of each event."""
+    """The settings, engine, routes and channels that the parts of one worker share.
+
+    `dsn` is called for each connection. `routes` has the endpoint of each event. `concurrency` is the number of
+    handlers that may run at once.
+    """
 
     settings: Settings
     dsn: Callable[[], str]
@@ -60,19 +64,20 @@ class Context:
 
     @property
     def schema(self) -> str:
+        """The name of the schema."""
         return self.settings.schema_name
 
     @cached_property
     def log(self) -> Callable[..., None]:
-        """`log_event` with the worker's logger and the subscription."""
+        """Log an event by its name, through the worker's logger and with the subscription as a field (`log_event`)."""
         return partial(log_event, logging.getLogger("partbox.worker"), subscription=self.subscription)
 
     @cached_property
     def limits(self) -> HandlerLimits:
-        """The limits of the handlers, to be given others while the worker runs."""
+        """The limits of the handlers, which operators may change while the worker runs."""
         return HandlerLimits(self.routes, self.engine.limits)
 
     def log_partitions(self, name: str, text: str, numbers: Sequence[int], *more: object, **fields: object) -> None:
-        """Log a line about some partitions: its text takes their count, the first of their numbers, and `more`."""
+        """Log an event about partitions. `text` takes their count, the first few of their numbers, and `more`."""
         what, some = counted(len(numbers), "partition"), first_few(numbers)
         self.log(name, text, what, some, *more, partitions=len(numbers), **fields)

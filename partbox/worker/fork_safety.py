@@ -1,9 +1,9 @@
-"""Processes that a handler forks. They have a worker's memory, and are none.
+"""Fork safety: a process forked by a handler has the memory of a worker, and must not act as one.
 
-In such a process only the thread that forked goes on, inside its handler. It may do what it likes there (run the target
-of `multiprocessing`, exec), but once the handler has ended the process ends, as the handler did: without walking on,
-saving, telling, or running what is to run at an exit. An application with a worker embedded that forks goes on in its
-child without that worker.
+In the child only the forking thread goes on, inside its handler. The handler may do anything there, such as run the
+target of a `multiprocessing` process, or exec. When the handler ends, the child ends as the handler did. It does not
+run on in its lane, save, report to observers, or run exit hooks. An application that embeds a worker and forks goes on
+in its child without that worker.
 """
 
 import os
@@ -19,12 +19,15 @@ _fork_hooks: set[WeakMethod[Callable[[], None]]] = set()
 
 
 def call_when_forked(hook: Callable[[], None]) -> None:
-    """Call this method in every process that is forked, as long as its object lives."""
+    """Call a bound method in each forked child of this process, as long as its object lives."""
     _fork_hooks.add(WeakMethod(hook, _fork_hooks.discard))
 
 
 def exit_forked(result: object) -> NoReturn:
-    """End this process, which was forked by a handler that has ended with `result`."""
+    """End this forked child at once. `result` is the value or the exception with which the handler ended.
+
+    The exit code is the one that `result` would give a program. An error is written to stderr.
+    """
     code: Any = 0
     if isinstance(result, SystemExit):
         code = result.code or 0
@@ -38,7 +41,7 @@ def exit_forked(result: object) -> NoReturn:
 
 
 def _write_stderr(text: str) -> None:
-    """To stderr, past its buffer: another thread may have held that when this process was forked."""
+    """Write to the descriptor of stderr. Another thread may have held the lock of `sys.stderr` at the fork."""
     with suppress(OSError):
         os.write(2, text.encode(errors="backslashreplace"))
 

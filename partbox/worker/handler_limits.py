@@ -1,4 +1,4 @@
-"""The limits of a worker's handlers: as they are declared, and as they are given while it runs."""
+"""The limits of a worker's handlers, as declared and as overridden while the worker runs."""
 
 import logging
 import time
@@ -23,15 +23,16 @@ from partbox.worker.runners.settlement import Settlement
 
 log = logging.getLogger("partbox.worker")
 
+# Any other name in `by` is a header.
 EVENT_FIELDS = ("tenant_id", "event_type", "aggregate_type")
 
 EventValue = Callable[[DeliveredEvent], object]
 
 
 class HandlerLimits:
-    """Limits by the handlers' names. `declared` has what each declares, `in_force` the limits that hold now.
+    """The limits by names of handlers: `declared` in the code, and `in_force` after overrides.
 
-    Transactional handlers have none, whatever is given.
+    Transactional handlers have no limit, even if an override names them.
     """
 
     def __init__(self, routes: Routes[Endpoint], turns: LimitPermits) -> None:
@@ -40,13 +41,14 @@ class HandlerLimits:
         self._value_getters: dict[str, EventValue] = {}
         self.declared = {each.handler.name: each.handler.limit for each in self._limitable()}
         self.in_force: dict[str, Limit] = {}
-        self._lookahead = 1  # events of a lane whose values are asked for together: a list takes so many
-        self._unfit_logged: set[str] = set()  # the handlers of which an unfit value was logged
+        # The number of events of a lane whose values are computed together: as many as a list handler takes.
+        self._lookahead = 1
+        self._unfit_logged: set[str] = set()
 
     def override(self, others: Mapping[str, Limit]) -> None:
-        """Have these in force from now on, and of every handler that they do not name the declared one.
+        """Put the limits of `others` in force. A handler that is missing there gets its declared limit.
 
-        `Limit()` lifts what is declared. One without a `by` keeps the declared one. Any thread.
+        `Limit()` lifts a declared limit. A limit without `by` keeps the declared one. Any thread may call this.
         """
         given = {
             name: replace(declared, **_overridden_fields(others.get(name, declared)))
@@ -61,12 +63,15 @@ class HandlerLimits:
         self._turns.set_limits(self.in_force, time.monotonic())
 
     def list_waits(self) -> Sequence[LimitWait]:
-        """Events that wait for their turn in this process: by handler and value, how many, and since when the first."""
+        """Return the waits for permits: by handler and value, the number of events and the time since the first waits."""
         return self._turns.waits()
 
     def set_limit_keys(self, lane: Lane) -> None:
-        """Note where the first events of a lane wait for their turns. By its runner, without the engine's lock: the
-        application is asked for the value, once for each event."""
+        """Set the limit keys of the first events of a lane that have none.
+
+        The lane's runner calls this without the engine's lock, because the application's `by` is called: once for each
+        event.
+        """
         for event in self._turns.list_without_key(lane, self._lookahead):
             if (limit_key := self._find_limit_key(event)) is not None:
                 event.limit_key = limit_key
@@ -75,7 +80,10 @@ class HandlerLimits:
         return [each for each in self._routes.registered() if each.kind is not RunKind.TRANSACTIONAL]
 
     def _find_limit_key(self, event: DeliveredEvent) -> LimitKey | None:
-        """Return the place at which the event waits; None if its handler has no limit."""
+        """Return the key under which the event is limited, or None if its handler has no limit.
+
+        If `by` fails or returns an unfit value, the value of the key is None. Unfit values are logged once per handler.
+        """
         endpoint = self._routes[event.record[ROUTE]]
         name = endpoint.handler.name
         value = self._value_getters.get(name)
@@ -88,7 +96,8 @@ class HandlerLimits:
                 self._unfit_logged.add(name)
                 text = f"limit_by of %s must return {KINDS}; anything else counts as None, and is logged once: %s"
                 log_event(log, "limit_by_failed", text, name, error, about=event, handler=name)
-        except BaseException as error:  # also SystemExit: it does not end the process
+        # A SystemExit of `by` is caught too, as it must not end the process.
+        except BaseException as error:
             Settlement.raise_interrupt(error)
             text = "limit_by of %s failed, so the event is limited as one without a value: %s: %s"
             log_event(

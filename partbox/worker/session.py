@@ -1,4 +1,4 @@
-"""The connections of one session of a worker: how they are made, and what is logged when they are lost."""
+"""Sessions: the connections of a worker, how they are opened, and the log lines when they are lost."""
 
 import logging
 from collections.abc import Callable
@@ -19,11 +19,13 @@ from partbox.worker.slot import POLL_TICK
 
 log = logging.getLogger("partbox.worker")
 
-STOP_LIMIT = (1.0, 3)  # seconds, or this part of what a stop has left: a statement that takes the longer of them hangs
+# While the worker stops, a statement hangs if it takes longer than this many seconds, and longer than the remaining
+# time divided by the second number.
+STOP_LIMIT = (1.0, 3)
 
 
 class Session(NamedTuple):
-    """The poller's connection, and those that it lends to the saver and, if that needs one, to the transactor."""
+    """The poller's connection, and the connections that it lends to the saver and, if needed, to the transactor."""
 
     reading: WatchedConnection
     saving: WatchedConnection
@@ -31,11 +33,13 @@ class Session(NamedTuple):
 
     @property
     def connections(self) -> list[WatchedConnection]:
-        """The connections, each once."""
         return list(dict.fromkeys(conn for conn in self if conn is not None))
 
     def begin_incarnation(self, schema: str) -> None:
-        """Begin in the life that the server is in now, on the tables that it has: before anything else is read."""
+        """Record the incarnation of the server and the tables that the session begins with.
+
+        Must precede all other reads.
+        """
         began, baseline = server_incarnation.begin(self.reading, schema), proof.begin(self.reading, schema)
         for conn in self.connections:
             server_incarnation.note(conn, began)
@@ -43,30 +47,40 @@ class Session(NamedTuple):
 
 
 class SessionFactory:
-    """Makes the connections of one process. The poller's thread, but for `limit_statements`."""
+    """Opens the connections of one process. Only the poller's thread uses it, except for `limit_statements`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._statement_limit = deadline_for_lease(context.settings.lease)  # seconds for a statement
+        self._statement_limit = deadline_for_lease(context.settings.lease)
         self._open_connections: list[WatchedConnection] = []
 
     def open(self, stack: ExitStack, close_effects: Callable[[WatchedConnection], None] | None) -> Session:
-        """Connect; `stack` gets what closes the connections again. `close_effects`: the transactor needs one."""
+        """Open a session, whose connections close with `stack`.
+
+        The transactor gets a connection of its own if `close_effects` is given, which then closes that connection.
+        """
         reading = stack.enter_context(self._connect("poller", prepared=True))
         saving = stack.enter_context(self._connect("saver", prepared=True))
         effects = None
         if close_effects is not None:
             effects = self._connect("effects", lent=True)
-            if reading.pooled and not effects.pooled:  # by a pooler that nobody named
+            # The first connection has detected a pooler that the settings do not name.
+            if reading.pooled and not effects.pooled:
                 effects.pooled, effects.prepare_threshold = True, None
             stack.callback(close_effects, effects)
         session = Session(reading, saving, effects)
         self._open_connections = session.connections
-        self._shorten_limits()  # a stop may have begun while they were made
+        # A stop may have begun while the connections were made.
+        self._shorten_limits()
         return session
 
     def limit_statements(self, seconds_left: float) -> None:
-        """There are `seconds_left` seconds to save what is done: find out in time if a connection hangs. Any thread."""
+        """Shorten the limit of statements for a stop that has `seconds_left` to save finished work.
+
+        Any thread may call this.
+
+        A connection that hangs is then detected in time.
+        """
         self._statement_limit = min(self._statement_limit, max(STOP_LIMIT[0], seconds_left / STOP_LIMIT[1]))
         self._shorten_limits()
 
@@ -75,7 +89,8 @@ class SessionFactory:
             conn.deadline.shorten(self._statement_limit)
 
     def _connect(self, role: str, *, lent: bool = False, prepared: bool = False) -> WatchedConnection:
-        self._context.slot[POLL_TICK] = boottime()  # for as long as a connection may take
+        # Tick before each connection, since connecting may take long.
+        self._context.slot[POLL_TICK] = boottime()
         dsn, settings = self._context.dsn(), self._context.settings
         if self._context.engine.is_forked:
             exit_forked(None)
@@ -86,9 +101,9 @@ class SessionFactory:
 
 
 def log_lost_connection(error: Error | PartboxError, subscription: str, loop: str) -> None:
-    """Log the loss of the connection that `loop` works on.
+    """Log why the connection of `loop` was lost.
 
-    Of one that hung, that nothing went on there until now; of one that may not see everything, that nothing goes on.
+    The line says that the loop stood still if the connection hung, and that nothing goes on if rows may be hidden.
     """
     if isinstance(error, HungError):
         text = "a connection hangs, and nothing went on in the %s until now; all are made anew: %s"

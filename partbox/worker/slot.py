@@ -1,14 +1,4 @@
-"""The few numbers that a worker process and its supervisor share: identity, trust in the lease, signs of life.
-
-A tick says that a thread lives, READ_AT and SAVED_AT that it has also done its work: a poller that only ever connects
-ticks and does not read. Who has done neither for IDLE_LIMIT seconds (0: no limit) starts no handler.
-
-PLANS is raised when the supervisor has planned anew: its processes look at once for what is theirs now. ENTERED: when
-the lifespan was begun, which is to be left. STUCK_SINCE: since when all runners hang and no handler runs (0: not so).
-
-An array without a lock: each place is written by one side, the supervisor or the worker, and STOPPING by both, which
-only set it. Embedded in an application both sides live in one process and the array is plain memory.
-"""
+"""The slot: numbers that a worker process shares with its supervisor, for identity, trust in the lease, and liveness."""
 
 import time
 from collections.abc import MutableSequence
@@ -17,6 +7,7 @@ from uuid import UUID
 
 from partbox.platform import boottime
 
+# Indexes of the times in a slot.
 DEADLINE, WALL_DEADLINE, POLL_TICK, SAVE_TICK, RUNNING_SINCE, STOPPING = range(6)
 OWNED, TIMEOUT, READ_AT, SAVED_AT, PLAN_COUNT, IDLE_LIMIT, LIFESPAN_SINCE, HUNG_SINCE = range(6, 14)
 TIMES_PER_SLOT = 14
@@ -24,7 +15,7 @@ IDS_PER_SLOT = 3
 
 
 class Slot:
-    """One process's part of the array: `times` and `ids` are flat sequences shared by all slots."""
+    """One process's part of the array. `times` and `ids` are flat sequences shared by all slots."""
 
     def __init__(self, times: MutableSequence[float], ids: MutableSequence[int], index: int = 0) -> None:
         self._times = times
@@ -34,7 +25,7 @@ class Slot:
 
     @classmethod
     def local(cls) -> "Slot":
-        """A slot in plain memory, for a worker embedded in an application."""
+        """Create a slot in plain memory, for a worker embedded in an application."""
         return cls([0.0] * TIMES_PER_SLOT, [0] * IDS_PER_SLOT)
 
     def __getitem__(self, field: int) -> float:
@@ -44,44 +35,46 @@ class Slot:
         self._times[self._first_time + field] = value
 
     def clear(self) -> None:
-        """Forget an earlier process: no identity, no trust, no life."""
+        """Clear all times and the identity that an earlier process has left."""
         self.instance = None
         for field in range(TIMES_PER_SLOT):
             self[field] = 0.0
 
     def is_trusted(self) -> bool:
-        """True if a handler may start now: never past the lease, by either clock (⛨ DESIGN 5)."""
+        """Return True if a handler may start now. The lease must hold by both clocks (⛨ DESIGN 5)."""
         if (limit := self[IDLE_LIMIT]) and boottime() - self.worked_at > limit:
             return False
         return self[DEADLINE] > boottime() and self[WALL_DEADLINE] > time.time()
 
     @property
     def worked_at(self) -> float:
-        """The last time that the process has read or saved; 0.0 if it never has."""
+        """The last time at which the process has read or saved, or 0.0 if it never has."""
         return max(self[READ_AT], self[SAVED_AT])
 
     def lifespan_seconds(self, now: float) -> float:
-        """Seconds by `now` (boot time) for which it has been in its lifespan, before it works; 0.0 if it is not."""
+        """Return the seconds by `now` (boot time) since the process began its lifespan, or 0.0 if it works already."""
         works = self[POLL_TICK] > 0 or self[SAVE_TICK] > 0
         return 0.0 if works or not self[LIFESPAN_SINCE] else now - self[LIFESPAN_SINCE]
 
     def hung_seconds(self, now: float) -> float:
-        """Seconds by `now` (boot time) for which all its runners hang; 0.0 if they do not."""
+        """Return the seconds by `now` (boot time) for which all runners have hung, or 0.0 if they do not hang."""
         since = self[HUNG_SINCE]
         return now - since if since else 0.0
 
     def trust_until(self, boot: float, wall: float) -> None:
+        """Set the end of the lease by the boot clock and by the wall clock."""
         self[WALL_DEADLINE] = wall
         self[DEADLINE] = boot
 
     @property
     def version(self) -> int:
-        """A number that changes whenever the identity does."""
+        """A number that changes whenever the identity does, and is odd during a change."""
         return self._ids[self._first_id]
 
     @property
     def instance(self) -> UUID | None:
-        """My instance id. Written by the supervisor: a version before and after tells a torn reading."""
+        """The instance id of the process, or None. The supervisor writes it."""
+        # The version is changed before and after the id is written, which reveals a torn read.
         while True:
             before, high, low = self._ids[self._first_id : self._first_id + IDS_PER_SLOT]
             if before % 2 == 0 and before == self._ids[self._first_id]:
@@ -97,5 +90,5 @@ class Slot:
 
 
 def allocate_shared(context: Any, count: int) -> tuple[Any, Any]:
-    """The arrays for `count` slots, in memory that children of `context` (multiprocess) inherit."""
+    """Allocate the arrays of `count` slots in memory that children of the multiprocessing `context` inherit."""
     return context.RawArray("d", count * TIMES_PER_SLOT), context.RawArray("Q", count * IDS_PER_SLOT)

@@ -1,4 +1,4 @@
-"""One worker: poller, dispatcher and saver of one process, from start to stop."""
+"""The worker: the poller, dispatcher and saver of one process, from start to stop."""
 
 import logging
 import time
@@ -53,7 +53,10 @@ log = logging.getLogger("partbox.worker")
 
 
 class Worker:
-    """Delivers the events of the partitions that its instance owns. Who the instance is says the slot."""
+    """A worker that delivers the events of the partitions that its instance owns. The slot holds the instance.
+
+    `failure` is the error that ended the worker from within, or None.
+    """
 
     def __init__(  # noqa: PLR0913  each comes from elsewhere, and none belongs to another
         self,
@@ -71,8 +74,9 @@ class Worker:
         loop: EventLoop | None = None,
         dead_to: str | None = None,
     ) -> None:
-        self.failure: BaseException | None = None  # that ended the worker, if it ended by itself
-        self._stop_deadline = inf  # monotonic seconds at which a stop waits no more
+        self.failure: BaseException | None = None
+        # The monotonic time at which a stop waits no longer.
+        self._stop_deadline = inf
         traffic = TrafficObserver()
         observers = (observers or Observers(handlers.observers)).with_observer(traffic)
         routes = _build_routes(handlers, subscription, settings, observers)
@@ -123,6 +127,7 @@ class Worker:
         )
 
     def _build_transactor(self) -> Transactor | None:
+        """Return the transactor of the registered transactional handlers, or None if there are none."""
         kinds = {each.transaction for each in self._context.routes.all()} - {None}
         if not kinds:
             return None
@@ -130,6 +135,7 @@ class Worker:
         return Transactor(around, [kind for kind in TransactionKind if kind in kinds], self._loop)
 
     def _connect_signals(self) -> None:
+        """Set the receivers of the signals in the context."""
         signals, poller = self._context.signals, self.poller
         signals.report_failure = self.fail
         signals.report_refused = poller.ownership.drop_refused
@@ -137,11 +143,14 @@ class Worker:
 
     @property
     def is_stuck(self) -> bool:
-        """True if something of the application does not end, of which a process gets rid only by its own end."""
+        """True if application code does not return, so that only the end of the process gets rid of it."""
         return bool(self.timeouts.abandoned_partitions) or self.dead_letters.is_stuck
 
     def start(self) -> None:
-        """Deliver; the lifespan has been entered."""
+        """Start to deliver.
+
+        The lifespan must have been entered. Handlers run in a copy of the caller's context variables.
+        """
         context, entered = self._context, copy_context()
         for endpoint in context.routes.all():
             endpoint.enter(entered)
@@ -156,15 +165,18 @@ class Worker:
         context.log("worker_started", text, *values, handlers=handlers, concurrency=at_once)
 
     def notify_started(self) -> None:
-        """Tell the observers that it begins."""
+        """Notify observers that delivery begins."""
         self._context.observers.started(self._start_notice)
 
     def wake(self) -> None:
-        """Look for new records at once."""
+        """Have the poller look for new records at once."""
         self.poller.wake()
 
     def drain(self, timeout: float) -> bool:
-        """Start nothing new, release every partition, wait at most `timeout` seconds; whether all are released."""
+        """Start no more handlers, and release all partitions within `timeout` seconds. Return True if all are released.
+
+        Returns early if the worker fails.
+        """
         self._context.slot[STOPPING] = 1.0
         self.poller.wake()
         self._sessions.limit_statements(timeout)
@@ -172,20 +184,23 @@ class Worker:
         self._stop_deadline = min(self._stop_deadline, time.monotonic() + timeout)
         owned = self.engine.claims.numbers
         while (left := owned()) and self.failure is None and time.monotonic() < self._stop_deadline:
+            # The event loop has ended, so the handlers that run on it never end.
             if self._loop.ended and left <= {lane.partition.number for lane in self.engine.scheduler.running()}:
-                break  # nothing ends that runs there
+                break
             time.sleep(0.005)
         return not owned()
 
     def abandon_running(self) -> None:
-        """Let a stop, now or later, not wait for what runs."""
+        """Have a stop, now or later, not wait for running handlers."""
         self._stop_deadline = 0.0
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Drain for at most `timeout` seconds (the setting), then end; False when handlers had to be abandoned.
+        """Drain for `timeout` seconds (default: the setting `drain_timeout`), and end.
 
-        Partitions whose handlers still run then are not released: their events may be delivered again elsewhere,
-        which is said for each.
+        Return False if handlers were abandoned.
+
+        Partitions whose handlers still run are not released. Their events may be delivered again elsewhere, and each
+        such event is logged.
         """
         drained = self.drain(self._context.settings.drain_timeout if timeout is None else timeout)
         for lane in self.engine.scheduler.running():
@@ -194,12 +209,12 @@ class Worker:
         return self._end(self._stop_deadline, drained=drained)
 
     def leave_lifespan(self, until: float) -> None:
-        """Leave the lifespan by then (monotonic seconds), and end the loop that it lives in."""
+        """Leave the lifespan before the monotonic time `until`, and end the event loop that it runs in."""
         self.lifespan.leave(until - time.monotonic())
         self.dispatcher.close()
 
     def abandon_hung(self) -> None:
-        """Give up handlers that do not end: save that they were, release every other partition, end."""
+        """End the worker without its hung handlers: save that they were abandoned, and release all other partitions."""
         self._context.slot[STOPPING] = 1.0
         self.poller.wake()
         until = time.monotonic() + self._context.settings.drain_timeout
@@ -212,6 +227,10 @@ class Worker:
         self._end(until, drained=False)
 
     def _end(self, until: float, *, drained: bool) -> bool:
+        """End all threads in order: runners, transactions, dead-letter hooks, the lifespan, the poller.
+
+        True if all was released.
+        """
         self.engine.scheduler.stop()
         ended = self.dispatcher.join(time.monotonic() + (1.0 if drained else 0.1))
         transactions_ended = self.poller.end_transactions()
@@ -225,22 +244,26 @@ class Worker:
         return released
 
     def fail(self, error: BaseException) -> None:
-        """Something has ended that must not: the worker is of no use any more, and says so."""
+        """Log the error of a thread that must not end, and set `failure`: the worker is useless now."""
+        # Errors in the schema or the settings are the user's to mend, and need no traceback.
         trace = None if isinstance(error, SchemaError | SettingsError) else error
         self._context.log("worker_failed", "the worker ends: %s", error, trace=trace)
         self.failure = error
 
 
 def _build_routes(handlers: Handlers, subscription: str, settings: Settings, observers: Observers) -> Routes[Endpoint]:
+    """Return the endpoint of each event type that the subscription handles."""
     missed = None
-    if subscription == "default":  # others mostly want few types
+    # Other subscriptions mostly want few types, so no warning is due for the rest.
+    if subscription == "default":
         missed = UnroutableWarning(subscription, handlers.table(subscription), str(settings.on_unroutable))
     newer_versions = NewerVersionWarning()
     routes = handlers.routes(subscription, settings, missed).map(
         lambda handler: Endpoint(handler, handlers.interceptors, settings.error_limit, observers, newer_versions)
     )
     if not callable(settings.on_unroutable) and {each.kind for each in routes.registered()} == {RunKind.ASYNC}:
-        routes.default.kind = RunKind.ASYNC  # it waits for nothing, so it may run wherever the others do
+        # The default endpoint waits for nothing, so it may run wherever the other handlers do, without a runner thread.
+        routes.default.kind = RunKind.ASYNC
         routes.default.set_run_kind(RunKind.ASYNC)
     for each in routes.registered():
         if each.handler.observed_by is not None:
@@ -253,7 +276,10 @@ def _handler_kinds(routes: Routes[Endpoint]) -> set[RunKind]:
 
 
 def _build_drive(routes: Routes[Endpoint], concurrency: int, loop: EventLoop) -> RunnerSetup:
-    """Runner threads: one alone takes many lanes at a time, unless a list may take what it has not begun."""
+    """Return the queue and the loop of the runners.
+
+    A single runner takes many lanes at a time, unless a list handler may take the events that the runner has not begun.
+    """
     alone, kinds = concurrency == 1, _handler_kinds(routes)
     queue = ReadyQueue(BUNDLE if alone and RunKind.BATCH not in kinds else 1)
     shared_lanes = RunKind.TRANSACTIONAL not in kinds and not any(each.handler.per_key for each in routes.all())
@@ -263,7 +289,7 @@ def _build_drive(routes: Routes[Endpoint], concurrency: int, loop: EventLoop) ->
 def _engine_factory(
     settings: Settings, routes: Routes[Endpoint], runner_setup: RunnerSetup, *, dead_letters: bool
 ) -> Callable[..., Engine]:
-    """Return what makes the engine for these handlers, from the rest of its arguments."""
+    """Return a factory of engines for these handlers, which takes the remaining arguments."""
     bounds = ReadBounds(
         settings.page, settings.window, settings.max_parked, settings.window_bytes, settings.max_waiting
     )
@@ -280,9 +306,9 @@ def _engine_factory(
 
 
 def _longest_timeout(routes: Routes[Endpoint], settings: Settings) -> float:
-    """The longest timeout of a handler in seconds; 0: some have none.
+    """Return the longest timeout of a handler (seconds), or 0.0 if a handler has none.
 
-    The default takes what has no handler; unless it is the application's it does nothing that could last.
+    The default endpoint counts only if it is the application's. Otherwise it does nothing that could last.
     """
     may_last = routes.all() if callable(settings.on_unroutable) else routes.registered()
     timeouts = [endpoint.handler.timeout for endpoint in may_last] or [settings.handler_timeout]
