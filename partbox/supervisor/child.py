@@ -1,4 +1,4 @@
-"""The inside of a worker process: works until it is told to stop, its parent is gone, or it fails."""
+"""The program of a worker process: it works until the process is stopped, its parent is gone, or the worker fails."""
 
 import gc
 import logging
@@ -32,22 +32,24 @@ from partbox.worker.worker import Worker
 
 log = logging.getLogger("partbox.supervisor")
 
-PARENT_CHECK_INTERVAL = 0.2
-GROUP_SIGNALS = {*STOP_SIGNALS} - {signal.SIGTERM}  # to the whole process group: the supervisor decides what they mean
-# A worker allocates millions of short-lived objects that hold no cycles; looking for cycles among them costs as much
-# as everything else it does with an event.
+PARENT_CHECK_INTERVAL = 0.2  # seconds
+# Signals that reach the whole process group. The process ignores them, as its supervisor decides about their meaning.
+GROUP_SIGNALS = {*STOP_SIGNALS} - {signal.SIGTERM}
+# A worker allocates millions of short-lived objects without cycles. Searching them for cycles costs as much as
+# everything else that a worker does with an event.
 GC_THRESHOLD = (100_000, 20, 100)
 # Seconds after which the event loop of async handlers gets the interpreter back from a thread that reads or saves. With
-# Python's 5 ms, handlers that wait 1 ms, 100 at once, got through 25,000 a second, with this 43,000.
+# Python's 5 ms, handlers that wait 1 ms, 100 at once, reached 25,000 events a second; with this value, 43,000.
 SWITCH_INTERVAL = 0.0005
 
 
-_signal_mask = threading.local()  # of signals, of a thread that forks
+# The signal mask of a thread before it forked.
+_signal_mask = threading.local()
 
 
 @dataclass(slots=True)
 class Job:
-    """The task of a worker process; travels there by dill, handlers of `__main__` included."""
+    """The parameters of a worker process. Dill pickles a job, including handlers defined in `__main__`."""
 
     settings: Settings
     load: Callable[[], tuple[Handlers, Codecs]]
@@ -55,34 +57,38 @@ class Job:
     subscription: str
     concurrency: int
     log_level: int
-    dead_to: str | None = None  # a URL where dead events are sent, beside the hook
+    dead_to: str | None = None  # a URL to which dead events are sent, beside the hook
     layout: Layout | None = None  # of the meter, if there is one
     database: str = ""  # its name among several
 
 
 def main(pickled: PickledJob, times: Any, ids: Any, cells: Any, index: int, parent: int) -> None:
-    """The process's program; does not return."""
+    """Run the worker process in slot `index` of the shared memory. Does not return. `parent`: the supervisor's pid."""
     die_before_parent()
     standard_streams.repair_streams()
     slot = Slot(times, ids, index)
     for number in GROUP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: slot.__setitem__(STOPPING, 1.0))
+    # The supervisor has blocked signals during the spawn, and the mask is inherited.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     os.register_at_fork(before=_hold_signals, after_in_parent=_release_signals, after_in_child=_forget_signals)
-    job = pickled.open()  # from here on code of the application is imported
+    # From here on code of the application is imported.
+    job = pickled.open()
     databases.set_log_database(job.database)
     configure(job.settings.log_format, job.log_level)
-    take_strays_text()  # the supervisor's process has said it
+    # The supervisor's process has logged this text already.
+    take_strays_text()
     code = _run_worker(job, slot, cells, parent)
+    # The interpreter would wait for threads that the handler has started.
     if code == OVERDUE:
         logging.shutdown()
-        os._exit(code)  # the interpreter would wait for threads that the handler has started
+        os._exit(code)
     sys.exit(code)
 
 
 def _hold_signals() -> None:
-    """Before a handler forks: signals to the child wait until it has its own way to handle them."""
+    """Block stop signals before a handler forks, until the child handles them in its own way."""
     _signal_mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
 
 
@@ -91,7 +97,7 @@ def _release_signals() -> None:
 
 
 def _forget_signals() -> None:
-    """In a process that a handler forks: a signal that ends it must not stop the worker, whose memory it shares."""
+    """Restore default actions in a process forked by a handler: a signal to it must not stop the worker."""
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     _release_signals()
@@ -99,9 +105,11 @@ def _forget_signals() -> None:
 
 def _run_worker(job: Job, slot: Slot, cells: Any, parent: int) -> int:
     handlers, codecs = job.load()
-    standard_streams.reopen_streams()  # which that code may have closed: a connection must not get the number of one
+    # Code of the application may have closed the streams. A connection must not get the number of a standard stream.
+    standard_streams.reopen_streams()
     try:
-        refuse_green_threads()  # the module of the application may have patched this process alone
+        # The application's module may have patched this process alone.
+        refuse_green_threads()
     except PartboxError as error:
         log_event(log, "worker_failed", "the worker ends: %s", error, subscription=job.subscription)
         return FATAL
@@ -123,7 +131,8 @@ def _run_worker(job: Job, slot: Slot, cells: Any, parent: int) -> int:
     )
     try:
         _enter_lifespan(worker, slot)
-    except BaseException as error:  # whatever the application raises: another try may succeed
+    # The application raised the error, and another try may succeed.
+    except BaseException as error:
         if slot[STOPPING] and isinstance(error, CancelledError):
             return 0
         worker.lifespan.report(error, "so nothing is delivered by this process, which ends")
@@ -132,13 +141,14 @@ def _run_worker(job: Job, slot: Slot, cells: Any, parent: int) -> int:
     try:
         return _deliver(worker, job, slot, parent)
     finally:
-        worker.lifespan.leave(job.settings.drain_timeout)  # if a failure ended it
+        # If a failure ended the worker, the lifespan has not been left yet.
+        worker.lifespan.leave(job.settings.drain_timeout)
         if worker.lifespan.error is not None:
             worker.lifespan.report(worker.lifespan.error, "when it was left")
 
 
 def _enter_lifespan(worker: Worker, slot: Slot) -> None:
-    """Enter the lifespan; CancelledError if a stop came meanwhile, for which an async one does not wait."""
+    """Enter the lifespan. Raise `CancelledError` if a stop came meanwhile, which cancels an async lifespan."""
     if not worker.lifespan.exists:
         return
     slot[LIFESPAN_SINCE] = boottime()
@@ -158,12 +168,16 @@ def _enter_lifespan(worker: Worker, slot: Slot) -> None:
 
 
 def _deliver(worker: Worker, job: Job, slot: Slot, parent: int) -> int:
+    """Deliver until the worker is stopped, fails or hangs, or its parent is gone. Return the exit code."""
     worker.start()
     while not (slot[STOPPING] or worker.is_stuck) and worker.failure is None and os.getppid() == parent:
         time.sleep(PARENT_CHECK_INTERVAL)
-        worker.dispatcher.note_running()  # the poller does not while it cannot connect
+        # The poller does not do this while it cannot connect.
+        worker.dispatcher.note_running()
     if isinstance(worker.failure, SchemaError):
-        slot[STOPPING] = 1.0  # a deploy may bring that about: what runs has no part in it
+        # A deploy may have made the schema unfit. A stopping process is marked as leaving, so its running events are
+        # not accused.
+        slot[STOPPING] = 1.0
         return UNFIT
     if worker.failure is not None:
         return FATAL if isinstance(worker.failure, SettingsError) else 1
@@ -174,12 +188,13 @@ def _deliver(worker: Worker, job: Job, slot: Slot, parent: int) -> int:
         worker.stop()
     else:
         log_event(log, "orphaned", "the supervisor is gone: releasing partitions while the lease holds")
+        # No supervisor renews the lease any more, so the worker must stop before the lease ends.
         worker.stop(max(0.0, min(job.settings.drain_timeout, slot[DEADLINE] - boottime())))
     return 0
 
 
 def _tune_interpreter(*, is_async: bool) -> None:
-    """Set what the interpreter of a worker process does by itself for its events. `is_async`: no threads run any."""
+    """Tune the garbage collector and the switch interval for handling events. `is_async`: no threads run handlers."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)

@@ -1,8 +1,8 @@
-"""Joining of a node and its database: at the start or, for one of several, as soon as it is possible.
+"""Retries of the step by which a node joins its database.
 
-Alone, a node does not start without its database: nothing can be done, and most likely the DSN is wrong. Among several
-the others must not wait, so one that cannot be worked for is tried again for as long as the node runs: a server that is
-away, and also a schema that is missing or too old, for an operator may run `partbox init` or `migrate`.
+A node with one database does not start without it: nothing could be done, and most likely the DSN is wrong. With
+several databases, one that cannot be worked for must not delay the others, and is tried again while the node runs. The
+server may be away, or the schema may be missing or too old, and an operator may run `partbox init` or `migrate`.
 """
 
 import logging
@@ -23,7 +23,10 @@ STEADY_JOIN = 10.0  # seconds; a shorter join does not reset the pause before th
 
 
 class DatabaseRetry:
-    """`enter` connects, checks and raises. One thread tries, any thread asks."""
+    """A node's join with its database, and the pauses between tries. One thread tries, and any thread may read.
+
+    `enter` connects and checks, and raises if the database cannot be worked for. `error` is that of the last try.
+    """
 
     def __init__(self, enter: Callable[[], None], subscription: str) -> None:
         self._enter = enter
@@ -32,25 +35,25 @@ class DatabaseRetry:
         self._policy = Jittered(Exponential(FIRST_PAUSE, LONGEST_PAUSE), (0.5, 1.0))
         self._failures = 0
         self._logged_reason: str | None = None
-        self._failing_since = 0.0  # the first failure
-        self._joined_at: float | None = None  # None before the first time
+        self._failing_since = 0.0
+        self._joined_at: float | None = None
         self.is_joined = False
         self.is_trying = False
-        self.error: Exception | None = None  # of the last try
+        self.error: Exception | None = None
         self.next_try_at = 0.0
 
     @property
     def has_never_joined(self) -> bool:
-        """True if it was tried, and has not been possible yet."""
+        """True if a try has failed and none has succeeded."""
         return self._joined_at is None and self.error is not None
 
     def join_or_raise(self) -> None:
-        """Try once; raises what stands in the way."""
+        """Try once to join, and raise the error if this fails."""
         self._enter()
         self._joined_at, self.is_joined, self.error = time.monotonic(), True, None
 
     def try_join(self) -> None:
-        """Try once; log the obstacle when it changes, and its end."""
+        """Try once to join. Log an error when it is a new one, and log the end of the problem."""
         self.is_trying = True
         try:
             self.join_or_raise()
@@ -65,7 +68,7 @@ class DatabaseRetry:
             self.is_trying = False
 
     def mark_lost(self) -> None:
-        """Note that the database cannot be worked for any more, so that it is tried again."""
+        """Record that the database cannot be worked for any more, and plan the next try."""
         if not self.is_joined:
             return
         now, joined_at = time.monotonic(), self._joined_at or 0.0
@@ -74,7 +77,7 @@ class DatabaseRetry:
         self.next_try_at = now + self._pause()
 
     def blocker(self) -> str | None:
-        """The obstacle, for everybody to read; None if there is none, or before the first try is over."""
+        """Return the problem in public words, or None if there is none or the first try is not over."""
         error = self.error
         if self.is_joined or error is None:
             return None

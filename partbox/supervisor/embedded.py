@@ -1,12 +1,14 @@
-"""A worker inside an application: the threads of a worker process, and one for its membership.
+"""A worker inside an application: the threads of a worker process, and a thread for its membership.
 
-No supervisor stands behind it: a handler that blocks the interpreter delays its own heartbeats, none is killed for
-running too long, and a crash takes the application down. While it neither reads nor saves, though its membership
-reaches the database, its lease is left to end, and it joins again when it reads.
+No supervisor stands behind an embedded worker. A handler that blocks the interpreter delays the worker's own
+heartbeats, no handler is killed for running too long, and a crash takes the application down. If the worker neither
+reads nor saves although its membership reaches the database, its lease is left to end, and the worker joins again when
+it reads.
 
 `async with` runs async handlers in the loop that enters it. Nothing else depends on that loop: the lease, reading and
-saving have threads, so an application that computes delays handlers and loses nothing. Start and stop have a thread
-too, for handlers must end in the loop meanwhile; it is waited for whatever happens to the task that enters or leaves.
+saving have threads, so an application that computes delays handlers and loses nothing. Start and stop run in a thread
+too, because handlers must end in the loop meanwhile. Even if the entering or leaving task is cancelled, it waits for
+that thread.
 """
 
 import asyncio
@@ -51,7 +53,7 @@ _NOT_RUNNING = {
 
 
 class EmbeddedWorker:
-    """`with outbox.worker(): …`, `async with`, or `start()` and `stop()`. It starts once."""
+    """A worker in the application, used by `with`, `async with`, or `start()` and `stop()`. It starts once."""
 
     def __init__(  # noqa: PLR0913  each comes from elsewhere
         self,
@@ -66,9 +68,8 @@ class EmbeddedWorker:
         meters: Meters | None = None,
     ) -> None:
         self._settings = settings
-        self._missing_handlers = handlers.missing_handler(
-            subscription, settings
-        )  # of what it has now: later handlers it does not know
+        # Handlers that are registered later do not count, as the worker does not know them.
+        self._missing_handlers = handlers.missing_handler(subscription, settings)
         self._meters = meters
         self._meter = Meter(meters.layout) if meters is not None else None
         observers = Observers(with_recorders(handlers.observers, self._meter, settings.metrics_prefix, subscription))
@@ -101,10 +102,10 @@ class EmbeddedWorker:
         return self._state == "started" and self._pid == os.getpid()
 
     def start(self) -> None:
-        """Join the cluster and deliver; a second call does nothing. PartboxError after a stop, or if it cannot.
+        """Join the cluster and deliver. A second call does nothing.
 
-        RegistrationError if its subscription had no handler when the worker was made. What the start of the lifespan
-        raises passes through, and nothing runs then.
+        Raises `PartboxError` after a stop, or if the worker cannot start, and `RegistrationError` if its subscription
+        had no handler when the worker was made. Passes on an error of the lifespan's start; nothing runs then.
         """
         if self._state in ("started", "disabled"):
             return
@@ -135,11 +136,11 @@ class EmbeddedWorker:
         self._state = "started"
 
     def stop(self) -> None:
-        """Finish running handlers, leave the lifespan, release everything, leave the cluster. Stopping twice, or before
-        a start, is fine. What the end of the lifespan raises passes through when all has ended.
+        """Finish running handlers, leave the lifespan, release everything, and leave the cluster.
 
-        In a process that was forked meanwhile it does nothing: the worker runs in the one that started it.
-        PartboxError in the event loop that runs its handlers.
+        Stopping twice, or before a start, is fine. Does nothing in a process that was forked meanwhile, because the
+        worker runs in the process that started it. Raises `PartboxError` in the event loop that runs the handlers.
+        Passes on an error of the lifespan's end when everything has ended.
         """
         if not self._is_running_here:
             self._state = "stopped"
@@ -147,6 +148,7 @@ class EmbeddedWorker:
         self._refuse_to_block("stop()", "leave `async with`, or use `await asyncio.to_thread(worker.stop)`")
         self._state = "stopped"
         self._process.draining = True
+        # The next heartbeat tells other nodes that this process is leaving, so that they plan without it.
         self._beat_asked.set()
         self._worker.stop()
         self._purging.stop()
@@ -166,17 +168,18 @@ class EmbeddedWorker:
             raise self._worker.lifespan.error
 
     def wake(self) -> None:
-        """Look for new records at once; nothing before the start and after the stop."""
+        """Look for new records at once. Does nothing before the start and after the stop."""
         if self._is_running_here:
             self._worker.wake()
 
     def wait_until_empty(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds until no event is left but dead, discarded and scheduled ones; True then.
+        """Wait for up to `timeout` seconds until only dead, discarded and scheduled events are left. Return True if so.
 
-        A scheduled event is waited for if it is due within 2 s. False as soon as nothing that is left can run in time:
-        its next attempt is later, it is behind a dead event, or the subscription is paused. It goes on waiting while
-        the database cannot be reached. False at once where `enabled` is false. PartboxError unless the worker runs, and
-        in the event loop that runs its handlers.
+        A scheduled event is waited for if it is due within 2 s. Returns False as soon as none of the remaining events
+        can run in time: its next attempt is later, it is behind a dead event, or the subscription is paused. Returns
+        False at once if `enabled` is false. Waits on while the database cannot be reached. Raises `PartboxError` unless
+        the worker runs, and in the event loop that runs its handlers. Raises the worker's error if the worker has
+        failed.
         """
         if self._pid != os.getpid():
             raise PartboxError(
@@ -205,12 +208,14 @@ class EmbeddedWorker:
             self._beat_asked.clear()
 
     def _update_vouched(self, steady_seconds: float) -> None:
-        """Renew the lease while the worker reads or saves, or a handler runs in it; one that has failed does not."""
+        """Vouch for the worker, so that its lease is renewed, while it reads or saves or a handler runs."""
         if self._loop.ended and self._state == "started" and self._worker.failure is None:
             self._worker.fail(PartboxError(_LOOP_ENDED))
         now = boottime()
+        # The worker is idle only for the time in which the database was reached without a break.
         idle = min(steady_seconds, max(now - self._slot.worked_at, self._slot.hung_seconds(now)))
-        failed = self._worker.failure is not None  # as it has said itself
+        # A worker that has failed has logged that itself.
+        failed = self._worker.failure is not None
         works = self._process.leaving or (idle < IDLE_LEASES * self._settings.lease and not failed)
         vouched = works or bool(self._worker.dispatcher.note_running())
         if self._process.vouched and not vouched and not failed:
@@ -254,10 +259,9 @@ def _running_loop() -> asyncio.AbstractEventLoop:
 
 
 async def run_in_thread(work: Callable[[], None], cancelled: Callable[[], None] | None = None) -> None:
-    """Run it in a thread of its own: those of the loop's executor may all be taken, or gone at the end of the program.
+    """Run `work` in a thread of its own, as the executor's threads may all be busy or gone, and wait for its end.
 
-    Whoever cancels this has `cancelled` called, and waits all the same until the work has ended: what the work uses is
-    there until then.
+    If the waiting task is cancelled, `cancelled` is called, and the task waits all the same: `work` uses its objects.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
@@ -274,7 +278,8 @@ async def run_in_thread(work: Callable[[], None], cancelled: Callable[[], None] 
             work()
         except BaseException as raised:
             error = raised
-        with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+        # The loop was closed, so no task waits any more.
+        with suppress(RuntimeError):
             loop.call_soon_threadsafe(finish, error)
 
     threading.Thread(target=copy_context().run, args=(run,), name="partbox-embedded", daemon=True).start()
@@ -287,6 +292,7 @@ async def run_in_thread(work: Callable[[], None], cancelled: Callable[[], None] 
             if cancelled is not None:
                 cancelled()
     if cancelling is not None:
+        # Retrieve the error, so that asyncio does not log it as never retrieved.
         done.exception()
         raise cancelling
     done.result()

@@ -1,26 +1,30 @@
-"""The exit codes of worker processes, and the verdict of their supervisor on one."""
+"""The exit codes of worker processes, and a supervisor's verdict on them."""
 
 from enum import Enum, auto
 
 FATAL = 3  # another try would fail the same way
-OVERDUE = 4  # a handler was over its time and would not end
-UNFIT = 5  # the database is not as this version needs it
+OVERDUE = 4  # a handler exceeded its time and did not end
+UNFIT = 5  # the database does not fit this version
 
 
 class Exit(Enum):
-    """The reason for which a process has ended."""
+    """The reason for which a worker process has ended."""
 
-    EXPECTED = auto()  # it was told to end
-    KILLED = auto()  # it was told to end, and killed because it did not in time
-    DATABASE_UNFIT = auto()  # its database, one of several, cannot be worked for
-    CANNOT_WORK = auto()  # neither could a replacement
+    # The process was asked to end.
+    EXPECTED = auto()
+    # The process was asked to end, and was killed because it did not end in time.
+    KILLED = auto()
+    # Its database cannot be worked for, and there are several databases.
+    DATABASE_UNFIT = auto()
+    # A replacement could not work either.
+    CANNOT_WORK = auto()
     CRASHED = auto()
 
 
 def judge_exit(code: int | None, *, drained: bool, stopping: bool, killed: bool, several: bool) -> Exit:
-    """The reason for the exit code `code`.
+    """Return the reason for which a process has ended with exit code `code`.
 
-    `drained`: the process was told to end; `stopping`: its whole node is; `several`: there are several databases.
+    `drained`: the process was asked to end; `stopping`: its whole node was; `several`: there are several databases.
     """
     if drained and code == 0:
         return Exit.EXPECTED

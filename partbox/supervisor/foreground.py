@@ -1,7 +1,7 @@
-"""Runs nodes in the foreground: signals, notices to a service manager, `--until-empty`, the exit code.
+"""The foreground of a command: signals, notifications to a service manager, `--until-empty`, and the exit status.
 
-Of several databases those that can be worked for at the start are. If that is none of them it is an error, as it is
-with one alone: nothing would be done, and the user sees at once that the DSNs are wrong.
+Of several databases, all that can be worked for at the start are. If there is none, that is an error, as it is for a
+single database: nothing would be done, and the user sees at once that the DSNs are wrong.
 """
 
 import signal
@@ -17,15 +17,14 @@ from partbox.supervisor.supervisor import Supervisor
 from partbox.supervisor.systemd import SystemdService, run_as_service
 from partbox.supervisor.until_empty import UntilEmpty
 
-CHECK_INTERVAL = 0.2
+CHECK_INTERVAL = 0.2  # seconds
 
 
 def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
-    """Start them and block until they end: by SIGTERM or SIGINT (twice: at once), SIGHUP, or when all is delivered.
+    """Start supervisors and wait for their end, by a signal (twice: at once) or when all is delivered.
 
-    0, or 1 when one of them failed, or when `until_empty` ends with events that are not delivered.
-    Raises what `Supervisor.start` raises, and PartboxError if none of several databases can be worked for; then none is
-    left running.
+    Returns 0, or 1 if a supervisor failed or `until_empty` ends with undelivered events. Raises the errors of
+    `Supervisor.start`, and `PartboxError` if none of several databases can be worked for. None is left running then.
     """
     done = True
     with _handle_signals(supervisors) as signalled, run_as_service(supervisors) as systemd:
@@ -50,7 +49,7 @@ def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
 def _wait_for_end(
     supervisors: Sequence[Supervisor], until_empty: bool, signalled: SignalFlag, systemd: SystemdService
 ) -> bool:
-    """Wait until they end, or are told to; True if everything that was asked for is done."""
+    """Wait for the end or a signal. Return False if `until_empty` ends with undelivered events."""
     emptying = UntilEmpty(supervisors)
     while not all(supervisor.is_gone for supervisor in supervisors):
         systemd.notify()
@@ -75,8 +74,10 @@ def _stop(supervisors: Sequence[Supervisor]) -> None:
 
 @contextmanager
 def _handle_signals(supervisors: Sequence[Supervisor]) -> Iterator[SignalFlag]:
-    """SIGTERM and SIGINT stop softly, a second one at once; so does SIGHUP, but always softly: a terminal that closes
-    sends it twice. Outside the main thread there are none to handle."""
+    """Stop softly on the first SIGTERM or SIGINT, and at once on the second. Does nothing outside the main thread.
+
+    SIGHUP always stops softly, as a terminal that closes sends it twice.
+    """
     signalled = SignalFlag()
     received: set[int] = set()
 
@@ -95,10 +96,12 @@ def _handle_signals(supervisors: Sequence[Supervisor]) -> Iterator[SignalFlag]:
     handlers: dict[int, Any] = {signal.SIGTERM: handle, signal.SIGINT: handle}
     if not hangup_is_ignored():
         handlers[signal.SIGHUP] = handle
-    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # then nobody hears how a process has ended
+    # If SIGCHLD is ignored, the exit codes of processes are lost.
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         handlers[signal.SIGCHLD] = signal.SIG_DFL
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, handlers)  # who started this process may have blocked them
+    # The parent of this process may have blocked the signals.
+    mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, handlers)
     try:
         yield signalled
     finally:

@@ -1,8 +1,8 @@
-"""A job on its way to a worker process, where it is opened once the process has what it needs for itself.
+"""The transport of a job to a worker process, which unpickles it after its own imports.
 
-A spawned process gets the `sys.path` of the one that spawns it before it imports anything. By then an application has
-changed that perhaps: what partbox imports would come from the application's folder, or not be found at all. So the
-process begins with the path by which partbox was found, and takes the application's together with the job.
+A spawned process gets the `sys.path` of its parent before it imports anything. By then an application may have changed
+that path, so partbox's imports would come from the application's folder or fail. Therefore the process begins with the
+path by which partbox was found, and takes the application's path together with the job.
 """
 
 import sys
@@ -10,7 +10,7 @@ from importlib.metadata import version
 from types import FunctionType, SimpleNamespace
 from typing import Any, Final, cast
 
-# Some are not used here: multiprocess would load them when it spawns, by the application's path.
+# Some modules are unused here. Otherwise multiprocess would load them at a spawn, by the application's path.
 from multiprocess import popen_spawn_posix, process, resource_tracker, sharedctypes, spawn, synchronize  # noqa: F401
 from multiprocess.context import SpawnProcess
 from multiprocess.reduction import ForkingPickler
@@ -19,22 +19,22 @@ from partbox.classes import ClassKind, kind_of
 from partbox.errors import RegistrationError
 from partbox.events.declaration import event_type_of
 
+# The path when this module was imported. `partbox worker` imports it before an application.
 PATH: Final = tuple(each or process.ORIGINAL_DIR or each for each in sys.path)
-"""The path when this was imported: `partbox worker` does so before it imports an application."""
+# The version of partbox, looked up by that path.
 VERSION: Final = version("partbox")
-"""Ours, looked up by that path."""
 
 
 def _preparation_data(name: str) -> dict[str, Any]:
-    """The data that a process has before it imports anything: as multiprocess makes it, but for the path."""
+    """Return the data that a process gets before it imports anything: multiprocess's own, but with `PATH`."""
     return {**spawn.get_preparation_data(name), "sys_path": [*PATH]}
 
 
 class _Popen(popen_spawn_posix.Popen):  # type: ignore[misc]
-    """Spawns as multiprocess does, with data of our own."""
+    """A spawned process that gets `_preparation_data`."""
 
-    # Its own function with another `spawn` among its globals. `sys.path` itself, or the module, cannot be changed for
-    # some milliseconds: other threads of the application import, and spawn, meanwhile.
+    # The inherited function with another `spawn` among its globals. Neither `sys.path` nor the module may be changed
+    # even for some milliseconds, because other threads of the application import and spawn meanwhile.
     _launch = FunctionType(
         popen_spawn_posix.Popen._launch.__code__,
         vars(popen_spawn_posix)
@@ -43,7 +43,7 @@ class _Popen(popen_spawn_posix.Popen):  # type: ignore[misc]
 
 
 class SpawnedWorker(SpawnProcess):  # type: ignore[misc]
-    """A process that begins with `PATH`."""
+    """A process that begins with the path `PATH`."""
 
     @staticmethod
     def _Popen(process: SpawnProcess) -> _Popen:
@@ -51,10 +51,10 @@ class SpawnedWorker(SpawnProcess):  # type: ignore[misc]
 
 
 class _Pickler(ForkingPickler):  # type: ignore[misc]
-    """Pickles as multiprocess does, but for event classes of the program itself: by name.
+    """A pickler of multiprocess that pickles event classes of the program itself by name.
 
-    A worker process runs the program's module too. By value, which is how functions of it travel, a class would be
-    another one there than that of its module, and a Struct cannot be made so.
+    By value, as functions are, a class would differ from that of the program's module, which a worker process runs too,
+    and a Struct cannot be pickled so.
     """
 
     def reducer_override(self, value: Any) -> Any:
@@ -87,20 +87,20 @@ def _load_class(name: str) -> Any:
 
 
 class PickledJob:
-    """A job as bytes, with the path by which its modules are found."""
+    """A job as bytes, with the import path of its modules."""
 
     def __init__(self, data: bytes, path: list[str]) -> None:
         self._data = data
         self._path = path
 
     def open(self) -> Any:
-        """The job; `sys.path` is the application's from now on."""
+        """Set `sys.path` to the application's path, and return the job."""
         sys.path[:] = self._path
         return ForkingPickler.loads(self._data)
 
 
 class PicklableJob:
-    """The same before it is sent: it becomes a parcel while the process is spawned, which some contents must be."""
+    """A job that becomes a `PickledJob` while the process is spawned. Some contents can only be pickled then."""
 
     def __init__(self, job: Any) -> None:
         self._job = job

@@ -1,4 +1,4 @@
-"""The loop of a node: watches its processes, renews their leases, buries and replaces those that end."""
+"""The loop of a node: it watches the processes, renews their leases, and buries and replaces ended processes."""
 
 import logging
 import os
@@ -24,27 +24,27 @@ from partbox.text.wording import counted
 
 log = logging.getLogger("partbox.supervisor")
 
-STARTING_PAUSE = 0.02  # seconds between two turns of the loop while a process starts
-WATCH_INTERVAL = 0.25  # and otherwise, at most
-DRAIN_GRACE = 2.0  # seconds beyond the drain timeout that processes have to end
-KILL_GRACE = 2.0  # seconds that the loop has to end when all processes are killed
+STARTING_PAUSE = 0.02  # seconds between two steps while a process starts
+WATCH_INTERVAL = 0.25  # seconds between two steps otherwise, at most
+DRAIN_GRACE = 2.0  # seconds beyond the drain timeout until processes are killed
+KILL_GRACE = 2.0  # seconds in which the loop must end once all processes are killed
 
 
 class LoopHeartbeat:
-    """The moment at which a loop last turned (monotonic seconds). The loop writes, any thread reads."""
+    """The time of a loop's last step (monotonic seconds). The loop writes it, and any thread may read it."""
 
     def __init__(self) -> None:
         self.stepped_at = 0.0
-        self.is_waiting = False  # the database, which may not answer
+        self.is_waiting = False
 
     def note_step(self) -> float:
-        """Note that the loop turns now; that moment."""
+        """Record a step, and return its time."""
         self.stepped_at = time.monotonic()
         return self.stepped_at
 
     @contextmanager
     def waiting_for_database(self) -> Iterator[None]:
-        """In here the loop stands still for as long as the database likes: no restart would help."""
+        """Mark that the loop waits for the database, for any length of time, which a restart would not change."""
         self.is_waiting = True
         try:
             yield
@@ -53,12 +53,15 @@ class LoopHeartbeat:
             self.is_waiting = False
 
     def silent_seconds(self, now: float) -> float:
-        """Seconds since the loop has turned; 0.0 while it waits for the database."""
+        """Return the seconds since the last step, or 0.0 while the loop waits for the database."""
         return 0.0 if self.is_waiting else now - self.stepped_at
 
 
 class Shutdown:
-    """Asked for once. Without a lock: a signal's handler may ask, and may have interrupted the holder of any lock."""
+    """The progress of a shutdown.
+
+    No lock: a signal handler may ask for it, having interrupted the holder of any lock.
+    """
 
     def __init__(self) -> None:
         self._kill_at: float | None = None
@@ -69,51 +72,52 @@ class Shutdown:
         return self._kill_at is not None
 
     def ask_to_drain(self, drain_timeout: float) -> None:
-        """Let processes end by themselves for the drain timeout and a little more; a second call changes nothing."""
+        """Give processes the drain timeout and `DRAIN_GRACE` to end by themselves. A second call changes nothing."""
         if self._kill_at is None:
             self._kill_at = time.monotonic() + drain_timeout + DRAIN_GRACE
 
     def ask_to_kill(self) -> None:
-        """Let nothing end by itself any more."""
+        """Give processes no more time to end by themselves."""
         self._kill_at = 0.0
 
     def note_killed(self) -> None:
-        """All processes are killed by now."""
+        """Record that all processes are killed by now."""
         self._killed_at = self._killed_at or time.monotonic()
 
     def is_kill_due(self, now: float) -> bool:
-        """True if the processes that still run are to be killed."""
+        """Return True if the processes that still run should be killed."""
         return self._kill_at is not None and now >= self._kill_at
 
     @property
     def is_overdue(self) -> bool:
-        """True if all is killed, and the loop has not ended since."""
+        """True if all processes are killed, and the loop has not ended within `KILL_GRACE` seconds."""
         return self._killed_at is not None and time.monotonic() - self._killed_at > KILL_GRACE
 
 
 class WakePipe:
-    """`wake` takes no lock, so that a signal's handler may call it. In a forked process it does nothing: the pipe is
-    the parent's."""
+    """A pipe that wakes the loop without a lock, so that a signal handler may use it."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
         self._pid = os.getpid()
 
     def wake(self) -> None:
-        """Any thread, also after `close`."""
+        """Wake the loop. Any thread may call this, even after `close`. Does nothing in a forked process."""
         if self._pid != os.getpid():
             return
         with suppress(OSError):
             os.write(self._writer, b"x")
 
     def wait(self, sentinels: Sequence[int], timeout: float) -> bool:
-        """Wait until one of the processes has ended, or `wake` was called, which is True."""
+        """Wait until a process of `sentinels` ends, or `wake` is called. Return True if `wake` was called."""
         if self._reader not in connection.wait([*sentinels, self._reader], timeout):
             return False
         os.read(self._reader, 4096)
         return True
 
     def close(self) -> None:
+        """Close the pipe."""
+        # Reset the descriptor before it is closed: `wake` in a signal handler must not write to a reused number.
         reader, writer, self._writer = self._reader, self._writer, -1
         os.close(reader)
         os.close(writer)
@@ -121,7 +125,7 @@ class WakePipe:
 
 @dataclass(eq=False)
 class NodeLoop:
-    """`run` is for the node's thread; any thread may read `failure` and `heartbeat`."""
+    """The loop of one node. Its thread calls `run`, and any thread may read `failure` and `heartbeat`."""
 
     _job: Job
     _workers: WorkerPool
@@ -137,7 +141,10 @@ class NodeLoop:
         self.heartbeat = LoopHeartbeat()
 
     def run(self) -> None:
-        """Turn until a shutdown is asked for and no process is left; an error that ends it is logged and kept."""
+        """Run steps until a shutdown was requested and no process is left.
+
+        Log and keep the error that ends the loop.
+        """
         try:
             while not self._shutdown.is_asked or self._workers:
                 self._step()
@@ -173,7 +180,7 @@ class NodeLoop:
             self._tick_at = 0.0
 
     def _join_database(self, now: float) -> None:
-        """Try whether the database can be worked for by now, once nothing runs that was begun when it could."""
+        """Try to join the database, once all processes that worked for it before have ended."""
         self._drain()
         if not self._workers and now >= self._database.next_try_at:
             with self.heartbeat.waiting_for_database():
@@ -185,11 +192,11 @@ class NodeLoop:
             self._tick_at = now + self._membership.try_tick(self._workers.list_living())
 
     def _reap(self) -> None:
-        """Bury the processes that ended, at once, and plan their replacement."""
         ended = self._workers.list_ended()
         victims = [handle.registered for handle in ended if handle.instance or handle.registered.lifespan_row]
         for handle in ended:
-            handle.registered.draining |= self._shutdown.is_asked  # `kill` asks none to drain
+            # `Supervisor.kill` asks no process to drain.
+            handle.registered.draining |= self._shutdown.is_asked
             self._handle_exit(handle)
             self._workers.remove(handle)
         if victims:
@@ -213,6 +220,7 @@ class NodeLoop:
                 self._workers.note_crash(handle)
 
     def _bury(self, victims: list[RegisteredProcess]) -> None:
+        """Free the partitions of dead processes. If this fails, they are free when the leases are over."""
         try:
             with self.heartbeat.waiting_for_database():
                 self._membership.bury(victims, self._workers.list_living())

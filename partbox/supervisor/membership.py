@@ -1,13 +1,13 @@
-"""A node's part in the cluster: its processes' rows, everybody's leases, the plan.
+"""The membership of a node in the cluster: the rows of its processes, the leases of all nodes, and the plan.
 
-One tick a heartbeat, and whenever something changed:
+A tick comes with each heartbeat, and whenever something has changed:
 
-1. Renew the rows of all processes that this node vouches for, in one statement. What is renewed may be trusted until
-   the time at which the statement was *sent*, plus the lease, less a margin. A row that is gone was buried: its process
-   gets a new identity, and with it drops everything.
-2. Look at the others (see `PeerMonitor`). Bury whose lease is over, by the rule of `protocol.lease`; this node
-   watches without a break while its own heartbeats have none.
-3. Plan (see `planner`), if something has changed.
+1. Renew the rows of all processes that this node vouches for, in one statement. A renewed lease may be trusted until
+   the time at which the statement was *sent*, plus the lease, less a margin. A missing row was buried: its process gets
+   a new identity, and drops everything with the old one.
+2. Observe the other nodes (`PeerMonitor`), and bury instances whose lease is over by the rule of `protocol.lease`. This
+   node watches without a break while its own heartbeats have none.
+3. Plan (`planner`), if something has changed.
 """
 
 import logging
@@ -54,8 +54,8 @@ from partbox.worker.slot import PLAN_COUNT, STOPPING, Slot
 T = TypeVar("T")
 
 log = logging.getLogger("partbox.supervisor")
-LIFESPAN_NOTED_AFTER = 2.0  # seconds in its lifespan after which a process has a row that says so
-RETRY_PAUSE = 0.2  # seconds until a heartbeat that failed is tried again
+LIFESPAN_NOTED_AFTER = 2.0  # seconds in its lifespan after which a process gets a row that shows it
+RETRY_PAUSE = 0.2  # seconds until a failed heartbeat is tried again
 NO_HEARTBEAT = "no heartbeat, others may take the partitions when the lease is over: %s"
 NOT_PLANNED = "heartbeats come through, but registering, burying or planning failed, and is tried again: %s"
 WENT_BACK = (
@@ -69,45 +69,45 @@ UNKNOWN_PROCESS = (
 QUERY_FAILED = "cannot determine whether everything is delivered: %s"
 
 MAX_ROTATION_LEASES = 4  # leases
-ROTATION_JITTER = (0.8, 1.2)  # of a turn's length: so nodes that started together do not stay together
+# Random factors of a turn's length, so that nodes that started together do not stay together.
+ROTATION_JITTER = (0.8, 1.2)
 
 
 @dataclass(eq=False)
 class PeerMonitor:
-    """Looks at the leases and owners of all nodes of a subscription, in turn with the others.
+    """An observer of the leases and owners of all nodes of a subscription, in turn with the other nodes.
 
-    Each node looks every heartbeat, while there are up to `FULL_SHARE_NODES` of them. More of them take turns: with 200
-    nodes each would otherwise compare 200 leases and 256 owners every second, and the server would spend its time on
-    that. So about `FULL_SHARE_NODES` looks a heartbeat are made by all together, and each node makes one in
-    `MAX_ROTATION_LEASES` leases at least. Whoever finds something late or amiss, and whoever changes something, looks
-    every heartbeat.
+    Up to `FULL_SHARE_NODES` nodes observe at every heartbeat. More take turns: with 200 nodes, each would otherwise
+    compare 200 leases and 256 owners every second, and the server would spend its time on that. Together they make
+    about `FULL_SHARE_NODES` observations per heartbeat, and each node one in `MAX_ROTATION_LEASES` leases at least. A
+    node that finds something late or amiss, or changes something, observes at every heartbeat.
 
-    A look returns only who is late. What was late at the last look's time already has been seen since then: it would
-    have come back with another heartbeat otherwise. What a step of the database's clock makes of that is the same as
-    before, for a lease must be over by that clock too.
+    An observation returns only late instances. One already late at the last observation would have come back with
+    another heartbeat, so it counts as seen since then. A step of the database's clock does no harm, because a lease
+    must be over by that clock too.
 
-    `late_peers`: since when (monotonic) the heartbeat of each instance that is late has been seen unchanged. `nodes`:
-    how many there were at the last look.
+    `late_peers`: since when (monotonic) the heartbeat of each late instance is unchanged. `nodes`: their last number.
     """
 
     _settings: Settings
     _subscription: str
-    _last_observed: tuple[datetime, float] | None = None  # the server's clock and mine at the last look
+    # The server's clock and this node's at the last observation.
+    _last_observed: tuple[datetime, float] | None = None
     _next_at: float = 0.0
     late_peers: dict[UUID, SeenHeartbeat] = field(default_factory=dict)
     nodes: int = 1
 
     def observe_soon(self) -> None:
-        """Look at the next heartbeat: something changes."""
+        """Observe at the next heartbeat, because something changes."""
         self._next_at = 0.0
 
     def observe(self, conn: Conn) -> MembershipView | None:
-        """Look at them if it is this node's turn; None if not."""
+        """Observe the peers if it is this node's turn. Return None if not."""
         now = time.monotonic()
         if now < self._next_at:
             return None
         since, before = self._last_observed or (None, now)
-        # Of many somebody always has its beat just after this look, which would be late at the next one.
+        # With many nodes some heartbeat always comes just after this observation, and would be late at the next one.
         late_since = since if self.nodes <= FULL_SHARE_NODES else None
         watch = instances.watch(conn, self._settings.schema_name, self._subscription, late_since)
         unchanged = [each for each in watch.late if since is not None and each.heartbeat_at <= since]
@@ -121,14 +121,14 @@ class PeerMonitor:
         return watch
 
     def _observe_pause(self, watch: MembershipView) -> float:
-        """Seconds until the next look at least; 0: at the next heartbeat."""
+        """Return the seconds until the next observation at least. 0 means the next heartbeat."""
         if watch.late or watch.unassigned or watch.orphaned or watch.nodes <= FULL_SHARE_NODES:
             return 0.0
         return _rotation(watch.nodes, self._settings) * random.uniform(*ROTATION_JITTER)
 
 
 def longest_rotation(nodes: int, settings: Settings) -> float:
-    """Seconds in which each of so many nodes looks at the others at least once, if all is calm."""
+    """Return the seconds in which each of `nodes` nodes observes the others at least once, if all is calm."""
     beat = beat_interval(nodes, settings.heartbeat, settings.lease)
     return beat if nodes <= FULL_SHARE_NODES else _rotation(nodes, settings) * ROTATION_JITTER[1] + beat
 
@@ -139,8 +139,10 @@ def _rotation(nodes: int, settings: Settings) -> float:
 
 @dataclass(slots=True, eq=False)
 class RegisteredProcess:
-    """A process of this node. `vouched`: it works, so its row is to be renewed, or made; `is_row_leaving`: its row
-    says that it is leaving; `lifespan_row`: the row that says that it is in its lifespan."""
+    """A process of this node, and its row. `vouched`: it works, so its row is inserted or renewed.
+
+    `is_row_leaving`: the row says that the process leaves. `lifespan_row`: the row of a process in its lifespan.
+    """
 
     slot: Slot
     pid: int
@@ -151,12 +153,12 @@ class RegisteredProcess:
 
     @property
     def leaving(self) -> bool:
-        """True if it was told to end, by its supervisor or by a signal of its own."""
+        """True if the process was asked to end, by its supervisor or by a signal of its own."""
         return self.draining or self.slot[STOPPING] > 0
 
 
 class Membership:
-    """The membership of one node in one subscription."""
+    """The membership of one node in one subscription. `lifespan` is the name of the lifespan."""
 
     def __init__(
         self,
@@ -168,23 +170,25 @@ class Membership:
         lifespan: str = "",
     ) -> None:
         self._settings = settings
-        self._lifespan = lifespan  # its name
+        self._lifespan = lifespan
         self._observers = observers or Observers()
         self._schema = settings.schema_name
         self.subscription = subscription
         self._log = partial(log_event, log, subscription=subscription)
-        self._supervisor = uuid7()  # tells this start of a node from others of its name, in the order of their starts
+        # This id tells a start of a node from others of its name, in the order of their starts.
+        self._supervisor = uuid7()
         self._pool = MembershipPool(settings, subscription, dsn, database)
         self._planner = Planner(self._schema, subscription, self._observers)
         self.heartbeat_streak = HeartbeatStreak(settings.lease)
         self._steady_since: float | None = None
         self._last_renewed_at = 0.0
-        self._is_renewed = False  # in the last tick
-        self._renewals: dict[UUID, Renewal] = {}  # the last ones that the database took
+        self._is_renewed = False
+        # The last renewals that the database has confirmed.
+        self._renewals: dict[UUID, Renewal] = {}
         self._peers = PeerMonitor(settings, subscription)
 
     def open(self) -> None:
-        """Connect; check that schema, cluster and subscription are there. Raises SchemaError, psycopg.Error."""
+        """Connect, and check the schema, the cluster and the subscription. Raises `SchemaError` or `psycopg.Error`."""
         with connect(self._pool.dsn(), lease=self._settings.lease, pooler=self._settings.pooler) as conn:
             migrate.check(conn, self._schema)
             check(conn, self._schema)
@@ -200,29 +204,33 @@ class Membership:
 
     @property
     def last_heartbeat_at(self) -> float | None:
-        """The time at which the last heartbeat that the database took was sent (monotonic seconds)."""
+        """The time at which the last successful heartbeat was sent (monotonic seconds), or None."""
         return self._last_renewed_at or None
 
     def nodes(self) -> int:
-        """The number of nodes that the subscription had when this one looked last. Any thread."""
+        """Return the number of nodes that the subscription had at the last observation. Any thread may call this."""
         return self._peers.nodes
 
     def tick(self, processes: Sequence[RegisteredProcess]) -> float:
-        """One tick; the seconds until the next is due. psycopg.Error when the database cannot be reached."""
+        """Tick, and return the seconds until the next tick.
+
+        Raises `psycopg.Error` if the database cannot be reached.
+        """
         self._is_renewed = False
         with self._pool.connection() as conn:
             self._renew(conn, processes)
             self._is_renewed = True
             self._mark_leaving(conn, processes)
             new = [each for each in processes if each.slot.instance is None and each.vouched and not each.leaving]
-            self._register(conn, new)  # or buried
+            # Processes are new, or were buried in this tick.
+            self._register(conn, new)
             self._note_lifespans(conn, processes)
             due = self._watch_peers(conn)
             self._publish_plans(processes)
         return min(self._between_beats(), max(0.01, due))
 
     def try_tick(self, processes: Sequence[RegisteredProcess]) -> float:
-        """A tick, of which an error is logged; the seconds until the next."""
+        """Tick once, and log an error of the database. Return the seconds until the next tick."""
         try:
             pause, reached = self.tick(processes), True
         except Error as error:
@@ -231,16 +239,13 @@ class Membership:
         return pause
 
     def log_failed_tick(self, error: Error) -> bool:
-        """Log the error of the last tick; True if its heartbeat came through all the same."""
+        """Log the error of the last tick. Return True if its heartbeat was successful all the same."""
         text = NOT_PLANNED if self._is_renewed else NO_HEARTBEAT
         self._log("not_planned" if self._is_renewed else "no_heartbeat", text, error)
         return self._is_renewed
 
     def bury(self, processes: Sequence[RegisteredProcess], others: Sequence[RegisteredProcess] = ()) -> None:
-        """Free at once the partitions of these processes, which have ended; the `others` of this node go on.
-
-        Those that had been told to end have left; only the others count as buried.
-        """
+        """Free the partitions of ended processes at once. Processes that were asked to end do not count as buried."""
         with self._pool.connection() as conn:
             self._mark_leaving(conn, processes)
             ended = {process.slot.instance: process.leaving for process in processes if process.slot.instance}
@@ -251,16 +256,16 @@ class Membership:
             self._publish_plans(others)
 
     def _publish_plans(self, processes: Sequence[RegisteredProcess]) -> None:
-        """The processes of this node look at once after a plan that it has made; others see it at their next tick."""
+        """Have this node's processes look at once after its own plan. Others see the plan at their next tick."""
         for process in processes:
             process.slot[PLAN_COUNT] = self._planner.plan_count
 
     def outstanding(self) -> OutstandingWork | None:
-        """Return the unfinished work of the subscription; None if the database cannot be asked, which is logged."""
+        """Return the unfinished work of the subscription, or None if the query failed, which is logged."""
         return self._query(outstanding.outstanding)
 
     def left_over(self) -> list[UnfinishedEvents] | None:
-        """Return the kinds of unfinished events; None if the database cannot be asked, which is logged."""
+        """Return the kinds of unfinished events, or None if the query failed, which is logged."""
         return self._query(outstanding.left_over)
 
     def _query(self, query: Callable[[Conn, str, str], T]) -> T | None:
@@ -272,14 +277,17 @@ class Membership:
             return None
 
     def _renew(self, conn: Conn, processes: Sequence[RegisteredProcess]) -> None:
+        """Renew the rows of all vouched processes. A process without a row loses its identity."""
         by_instance = {
             each.slot.instance: each for each in processes if each.vouched and each.slot.instance is not None
         }
+        # Read the clocks before the statement is sent: trust counts from there.
         boot, wall, now = boottime(), time.time(), time.monotonic()
         leaving = {id: process.leaving for id, process in by_instance.items() if id}
         alive = instances.heartbeat(conn, self._schema, leaving)
         if len(alive) < len(by_instance):
-            proof.intact(conn, self._schema, self.subscription)  # in another table nobody is alive
+            # If the table was replaced by another, all processes would look dead.
+            proof.intact(conn, self._schema, self.subscription)
         self._check_history(alive)
         lease = self._settings.lease
         for instance, process in by_instance.items():
@@ -296,7 +304,7 @@ class Membership:
         self._last_renewed_at = now
 
     def _check_history(self, renewals: dict[UUID, Renewal]) -> None:
-        """Log it if the database has forgotten a heartbeat that it had taken: with it go all later commits."""
+        """Log if the database has forgotten a heartbeat that it had confirmed, and with it all later commits."""
         taken = {each: beat.at for each, beat in self._renewals.items() if each in renewals}
         forgotten = [(at, renewals[each].before) for each, at in taken.items() if renewals[each].before < at]
         if forgotten:
@@ -304,7 +312,7 @@ class Membership:
         self._renewals = renewals
 
     def _mark_leaving(self, conn: Conn, processes: Sequence[RegisteredProcess]) -> None:
-        """Mark as leaving those that leave and are not renewed: they are silent, or have ended since."""
+        """Mark the rows of leaving processes that are not renewed, because they are silent or have ended."""
         for process in processes:
             if process.leaving and not process.is_row_leaving and process.slot.instance is not None:
                 instances.leave(conn, self._schema, process.slot.instance)
@@ -318,6 +326,7 @@ class Membership:
         boot, wall, lease = boottime(), time.time(), self._settings.lease
         by_pid = self._insert(conn, [process.pid for process in processes])
         for process in processes:
+            # Trust comes before the identity, which begins the work.
             process.slot.trust_until(trust_deadline(boot, lease), trust_deadline(wall, lease))
             process.slot.instance = by_pid[process.pid]
 
@@ -335,8 +344,7 @@ class Membership:
         )
 
     def _note_lifespans(self, conn: Conn, processes: Sequence[RegisteredProcess]) -> None:
-        """Keep a row for each process that has been in its lifespan for a while, which gets no partitions: so whoever
-        looks at the cluster sees why nobody works."""
+        """Keep a row without partitions for each process long in its lifespan, to show why no process works."""
         now = boottime()
         entered = [each for each in processes if each.lifespan_row and not each.slot.lifespan_seconds(now)]
         if entered:
@@ -349,14 +357,14 @@ class Membership:
         for each in processes:
             entering = each.slot.lifespan_seconds(now)
             if each.lifespan_row not in alive and entering > LIFESPAN_NOTED_AFTER and not each.leaving:
-                with conn.transaction():  # nobody sees the row before it says that it is leaving
+                # One transaction, so that the row is never visible without the mark that it is leaving.
+                with conn.transaction():
                     row = self._insert(conn, [each.pid])[each.pid]
                     instances.note_lifespan(conn, self._schema, row, instances.LifespanState(self._lifespan, entering))
                 each.lifespan_row = row
 
     def _watch_peers(self, conn: Conn) -> float:
-        """Look at the others if it is time, and bury those whose lease is over; seconds until the next lease may be
-        over, or the next heartbeat is due."""
+        """Observe, bury and plan. Return the seconds until the next lease may be over, or the next heartbeat is due."""
         watch = self._peers.observe(conn)
         if watch is None:
             return self._between_beats()
@@ -372,6 +380,10 @@ class Membership:
         return beat_interval(self._peers.nodes, self._settings.heartbeat, self._settings.lease)
 
     def _bury(self, conn: Conn, victims: Sequence[UUID], *, known_dead: bool, left: Set[UUID] = frozenset()) -> None:
+        """Bury instances, and log the freed partitions.
+
+        Instances in `left` ended as asked, and do not count as dead.
+        """
         gone, freed = instances.bury(conn, self._schema, victims, known_dead=known_dead)
         self._peers.observe_soon()
         self._planner.invalidate()
@@ -383,7 +395,7 @@ class Membership:
 
 
 def burial_text(buried: int, freed: int) -> str:
-    """The fate of the partitions of processes without a lease."""
+    """Return a log text about the partitions of processes without a lease."""
     what = counted(freed, "partition")
     if not buried:
         return f"{what} had no living owner, and may be claimed"

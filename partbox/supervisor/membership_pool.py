@@ -1,4 +1,4 @@
-"""The connections of a node's membership: two at most, each cut when it hangs while the lease still holds."""
+"""The connections of a node's membership: at most two, each cut when it hangs, while the lease still holds."""
 
 import logging
 import select
@@ -20,36 +20,39 @@ from partbox.settings import Settings
 log = logging.getLogger("partbox.supervisor")
 
 MAX_CONNECTIONS = 2  # connections
-SPARE_SECONDS = 10.0  # seconds that a second one is kept when one is enough
+SPARE_SECONDS = 10.0  # seconds until an unused second connection is closed
 CLOSE_TIMEOUT = 1.0  # seconds that closing waits for connections that are being made
-MIN_STATEMENT_LIMIT = 0.5  # seconds that a statement may take before it counts as hanging; longer leases allow more:
-LIMITS_PER_LEASE = 3  # the lease divided by this
+# A statement hangs after this many seconds, or after the lease divided by `LIMITS_PER_LEASE` if that is longer.
+MIN_STATEMENT_LIMIT = 0.5
+LIMITS_PER_LEASE = 3
 HUNG = "a connection hangs, and no lease was renewed until now; it is made anew: %s"
 
 
 class MembershipPool:
-    """A pool whose connections have the DSN of the moment they are opened, and the options of a worker's.
+    """A pool whose connections use the DSN at the time of opening, and the options of a worker's.
 
-    The pool's own threads log by its name alone, so the name includes the `database`, if there are several.
+    The pool's threads log by its name alone, so the name includes the `database` if there are several.
     """
 
     def __init__(self, settings: Settings, subscription: str, dsn: Callable[[], str], database: str) -> None:
         self.dsn = dsn
         self._lease = settings.lease
         self._subscription = subscription
-        self._statement_limit = deadline_for_lease(settings.lease)  # there is no lease yet that could be lost
+        # The limit begins long, as there is no lease yet that could be lost.
+        self._statement_limit = deadline_for_lease(settings.lease)
         self._pool = _pool(settings, dsn, lambda: self._statement_limit, database)
 
     def open(self) -> None:
-        """Begin to connect, in the background."""
+        """Begin to connect in the background."""
         self._pool.open(wait=False)
 
     def close(self) -> None:
+        """Close the pool, and wait for up to `CLOSE_TIMEOUT` seconds for its threads."""
         self._pool.close(CLOSE_TIMEOUT)
 
     @contextmanager
     def connection(self) -> Iterator[Conn]:
-        """A connection that works. psycopg.Error when the database cannot be reached."""
+        """Lend a connection that works. Raises `psycopg.Error` if the database cannot be reached."""
         conn = self._get_working()
         try:
             yield conn
@@ -65,8 +68,12 @@ class MembershipPool:
         self._statement_limit = max(MIN_STATEMENT_LIMIT, self._lease / LIMITS_PER_LEASE)
 
     def _get_working(self) -> Conn:
-        """The pool's own check would rest for a second after a broken connection, and ask the server each time."""
-        for _ in range(MAX_CONNECTIONS):  # all that the pool may have kept can be broken
+        """Return a connection that works.
+
+        The pool's own check pauses after a broken one, and always asks the server.
+        """
+        # All connections that the pool has kept may be broken.
+        for _ in range(MAX_CONNECTIONS):
             try:
                 return self._get_checked()
             except PoolTimeout:
@@ -89,15 +96,15 @@ class MembershipPool:
         return conn
 
     def _note_hung(self, error: HungError) -> None:
-        """The connection was cut while the lease still holds. All may just be slow: the next one has longer."""
+        """Log a connection cut while the lease holds, and allow statements more time: the server may just be slow."""
         log_event(log, "connection_hung", HUNG, error, subscription=self._subscription, loop="membership")
         self._statement_limit = min(self._statement_limit * 2, deadline_for_lease(self._lease))
 
 
 def _has_news(conn: Conn) -> bool:
-    """True if the server has sent what nobody asked for: it has said that it ends, or closed the connection.
+    """Return True if the server has announced its end or closed the connection.
 
-    What breaks without a word is found by the statement that comes next, which is tried again soon.
+    A silent loss is found by the next statement, which is tried again soon.
     """
     readable = select.poll()
     readable.register(conn.pgconn.socket, select.POLLIN)

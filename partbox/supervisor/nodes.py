@@ -29,11 +29,11 @@ LoadHandlers = Callable[[], tuple[Handlers, Codecs]]
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """The worker processes to run for an outbox.
+    """The parameters of the nodes of an outbox.
 
-    None leaves `processes` and `concurrency` to the settings. `load` gives a worker process its handlers and codecs;
-    None sends those of this process. `dead_to` is a URL to which dead events are sent, at least once: file:PATH (JSON
-    lines), stdout:, http(s)://… `prepare` may make a subscription before it is needed.
+    `processes` and `concurrency` come from the settings if they are None. `load` gives a worker process its handlers
+    and codecs. If it is None, the handlers of this process are sent. `dead_to` is a URL to which dead events are sent,
+    at least once: file:PATH (JSON lines), stdout:, http(s)://… `prepare` may create a subscription before it is needed.
     """
 
     database: OutboxDatabase
@@ -49,14 +49,15 @@ class Nodes:
     prepare: Callable[[Subscriptions], object] | None = None
 
     def supervisor(self, dsn: str | None = None, name: str = "", *, metrics: bool = False) -> Supervisor:
-        """The node for the database of `dsn` (None: that of the outbox), not started yet.
+        """Build the node for the database `dsn` (None: the outbox's own), not started yet.
 
-        `name` is that of the database among several: such a node starts without it if it has to, and goes on trying.
-        `metrics`: have them counted; with a registry they always are.
+        `name` names the database among several: the node then starts without it if necessary, and tries again.
+        `metrics`: count them, as is always done with a registry.
         """
         settings = self.database.settings
         if self.dead_to is not None:
-            build_dead_sender(self.dead_to)  # refuses a wrong one here, not in every process
+            # Refuse a wrong URL here, and not in every process.
+            build_dead_sender(self.dead_to)
         dsn_source = self.database.source(dsn) if name else self.database.resolve(dsn)
         meters = self.registry.separate(
             self.subscription, *self.handlers.names(self.subscription, settings), wanted=metrics
@@ -81,18 +82,17 @@ class Nodes:
         )
 
     def _enter(self, dsn: str | None, dsn_source: Callable[[], str]) -> None:
-        """Make what a node needs in its database."""
         self.database.prepare(dsn, dsn_source)
         if self.prepare is not None:
             self.prepare(Subscriptions(dsn_source, self.database.settings))
 
     def run(self, dsns: Sequence[str] = (), *, pages: Pages | None = None, until_empty: bool = False) -> int:
-        """Run a node for each of the DSNs until SIGTERM, SIGINT or SIGHUP; the exit code.
+        """Run a node for each DSN until SIGTERM, SIGINT or SIGHUP, and return the exit status.
 
-        Without DSNs there is one, for the outbox's own. With several, `processes` applies to each; one that is unusable
-        is tried again, but at least one must be usable at the start. `until_empty` ends it when all is delivered, or
-        with 1 when what is left cannot be for now. `pages` of each database are served beside metrics and health
-        checks.
+        Without DSNs there is one node, for the outbox's own database. With several, `processes` applies to each. An
+        unusable database is tried again, but at least one must be usable at the start. With `until_empty`, the nodes
+        end when all is delivered, or with status 1 when the remaining events cannot be delivered for now. `pages` of
+        each database are served beside metrics and health checks.
         """
         settings = self.database.settings
         if not settings.enabled:

@@ -1,4 +1,4 @@
-"""Plans the owners of a subscription's partitions, and logs when the subscription is paused or resumed."""
+"""The planner of a subscription's owners, which also logs when the subscription is paused or resumed."""
 
 import logging
 import time
@@ -16,34 +16,37 @@ from partbox.text.wording import counted
 
 log = logging.getLogger("partbox.supervisor")
 
-RECHECK_SECONDS = 30.0  # seconds after which what needs no plan is read again, by some node if there are many
+# Seconds after which a plan without changes is checked again, by some node if there are many.
+RECHECK_SECONDS = 30.0
 
 
 class Planner:
-    """Any node may plan: a plan is made only when an assignee is gone or the shares differ by more than one."""
+    """A planner, of which each node has one. It plans only if an assignee is gone or shares differ by more than one."""
 
     def __init__(self, schema: str, subscription: str, observers: Observers) -> None:
         self._schema = schema
         self._subscription = subscription
         self._log = partial(log_event, log, subscription=subscription)
         self._observers = observers
-        self._is_idle = False  # paused or dropped, which is logged once
-        self.plan_count = 0  # plans that were made here
-        self._checked_shape: tuple[int, int] | None = None  # the shape for which no plan is needed
+        # True while the subscription is paused or dropped, which is logged once.
+        self._is_idle = False
+        self.plan_count = 0  # plans made here
+        # The membership version for which no plan is needed.
+        self._checked_shape: tuple[int, int] | None = None
         self._recheck_at = 0.0
 
     def plan_if_changed(self, conn: Conn, watch: MembershipView) -> None:
-        """Plan if something has changed since no plan was needed."""
+        """Plan if membership has changed since no plan was needed, or if a check is due."""
         if watch.unassigned or watch.membership_version != self._checked_shape or time.monotonic() >= self._recheck_at:
             self._checked_shape = watch.membership_version if self.plan(conn) else None
             self._recheck_at = time.monotonic() + RECHECK_SECONDS / share(watch.nodes)
 
     def invalidate(self) -> None:
-        """Read anew whether a plan is needed."""
+        """Check anew whether a plan is needed."""
         self._checked_shape = None
 
     def plan(self, conn: Conn) -> bool:
-        """Plan if needed; a plan that another node has made meanwhile is left in force. True if none was needed."""
+        """Make a plan if needed, unless another node makes one meanwhile. Return True if none was needed."""
         found = instances.members(conn, self._schema, self._subscription)
         members = [each.instance_id for each in found if not each.draining]
         current = instances.assignees(conn, self._schema, self._subscription)
@@ -59,7 +62,7 @@ class Planner:
         return False
 
     def _log_pause(self, conn: Conn, *, is_idle: bool) -> None:
-        """Once, when the subscription is paused, and when it is resumed."""
+        """Log once when the subscription is paused, and when it is resumed."""
         if is_idle == self._is_idle:
             return
         paused = is_idle and subscriptions.paused(conn, self._schema, self._subscription)
@@ -75,7 +78,7 @@ class Planner:
 
 
 def plan_text(moved: int, members: int) -> str:
-    """The moves of a plan, and their reason."""
+    """Return a log text about the moves of a plan and their reason."""
     what = counted(moved, "partition")
     if members == 0:
         return f"no process is left that delivers: {what} wait for one"

@@ -1,7 +1,7 @@
-"""Tends the log's segments and purges, in a thread of its own, beside workers or where an application only publishes.
+"""Purging and the maintenance of segments, in a thread beside workers or in an application that only publishes.
 
-Segments are looked at every half minute, for the log may grow fast; a purge comes every `purge_interval`. Many nodes
-take turns in these looks, each of which is a connection: together they look as often as ten.
+Segments are checked every half minute, as the log may grow fast. A purge comes every `purge_interval`. Many nodes take
+turns in the checks, each of which is a connection: together they check as often as ten nodes.
 """
 
 import logging
@@ -24,17 +24,18 @@ from partbox.text.wording import counted
 
 log = logging.getLogger("partbox.purge")
 
-STOP_TIMEOUT = 2.0  # seconds that a stop waits for a step, or for a connection, to end; the thread holds up no exit
-SEGMENT_INTERVAL = 30.0  # seconds between two looks at the segments
-FIRST_SHARE = 0.1  # the earliest first purge, as a part of the interval: what runs for a moment only does not purge
+STOP_TIMEOUT = 2.0  # seconds that a stop waits for a step or a connection; the thread holds up no exit
+SEGMENT_INTERVAL = 30.0  # seconds between two checks of the segments
+# The earliest first purge, as a share of the interval. A process that runs only for a moment does not purge.
+FIRST_SHARE = 0.1
 
 
 class Purging:
-    """`with outbox.purger(): …`, or `start()` and `stop()`. It starts once; any number may run in a cluster.
+    """A thread that purges, used by `with outbox.purger():`, or `start()` and `stop()`. It starts once.
 
-    The first purge comes after a random part of the interval, so that nodes which start together do not purge
-    together. One that fails is logged and tried again after the interval. `database` names it there, among several.
-    `nodes`: how many there are, as far as one knows.
+    A cluster may have any number. The first purge comes after a random part of the interval, so that nodes that start
+    together do not purge together. A failed purge is logged, and tried again after the interval. `database` is its name
+    in logs among several. `nodes` returns the number of nodes as far as known.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Purging:
         self._logged_problem: str | None = None
 
     def start(self) -> None:
-        """Begin; a second call does nothing. PartboxError after a stop."""
+        """Start the thread. A second call does nothing. Raises `PartboxError` after a stop."""
         if self._stopping.is_set():
             raise PartboxError("this purger was stopped: make a new one by outbox.purger()")
         if not self._started:
@@ -58,7 +59,7 @@ class Purging:
             self._thread.start()
 
     def stop(self) -> None:
-        """End, after the step that runs. Stopping twice, or before a start, is fine."""
+        """End the thread after the current step. Stopping twice, or before a start, is fine."""
         self._stopping.set()
         if self._started:
             self._thread.join(STOP_TIMEOUT)
@@ -93,7 +94,7 @@ class Purging:
             log_event(log, "segments", "segments of the log: %s", maintained)
 
     def _log_segments(self, records: int, files: int, problem: str | None, untended: str | None) -> None:
-        """Log what was archived, why not the rest unless the look before said the same, and what was not tended."""
+        """Log archived records and problems. An unchanged problem of the archive is logged once."""
         if records:
             log_event(log, "archived", "archived %s in %s", counted(records, "record"), counted(files, "file"))
         if problem is not None and problem != self._logged_problem:
@@ -104,12 +105,13 @@ class Purging:
             log_event(log, "segments_failed", text, untended)
 
     def _try(self, step: Callable[[], None], event: str, consequence: str, pause: float) -> None:
-        """Take the step; an error is logged, with what comes of it until the next one."""
+        """Run a step. Log an error with its consequence until the next step, `pause` seconds later."""
         try:
             step()
         except (Error, PartboxError) as error:
             reason: object = error
-        except Exception as error:  # what gives the DSN is the application's; purging must outlive it
+        # The application supplies the DSN and may raise anything, which purging must outlive.
+        except Exception as error:
             reason = f"{type(error).__name__}: {error}"
         else:
             return

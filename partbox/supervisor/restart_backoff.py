@@ -1,15 +1,15 @@
-"""Backoff of the restarts of a node's processes: the pause before a replacement, and crash loops."""
+"""The backoff of restarts: the pause before a process is replaced, and the detection of crash loops."""
 
 from collections import deque
 
 FIRST_PAUSE = 0.1  # seconds until a replacement; the pause doubles with each death
-LONGEST_PAUSE = 10.0
-CRASH_LOOP = 5  # deaths within RECENT
+LONGEST_PAUSE = 10.0  # seconds
+CRASH_LOOP = 5  # deaths within `RECENT_SECONDS`
 RECENT_SECONDS = 60.0  # seconds
 
 
 class RestartBackoff:
-    """One thread notes, any thread asks. Times are monotonic seconds."""
+    """The deaths of a node's processes. One thread writes, any thread may read. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._death_times: deque[float] = deque(maxlen=1_000)
@@ -17,7 +17,7 @@ class RestartBackoff:
         self._looping_until = 0.0
 
     def note_death(self, now: float, lived: float) -> float:
-        """Note that a process has died after living `lived` seconds; the seconds to wait before its replacement."""
+        """Record that a process died after `lived` seconds, and return the seconds to wait before its replacement."""
         self._death_times.append(now)
         if self.count_recent(now) >= CRASH_LOOP:
             self._looping_until = now + RECENT_SECONDS
@@ -26,14 +26,15 @@ class RestartBackoff:
         return self.next_pause()
 
     def next_pause(self) -> float:
-        """The seconds to wait before the next try to start one."""
+        """Return the seconds to wait before the next try to start a process. Each call doubles the next pause."""
         pause, self._backoff = self._backoff, min(LONGEST_PAUSE, self._backoff * 2)
         return pause
 
     def count_recent(self, now: float) -> int:
-        """The number of deaths within the time that makes a crash loop."""
+        """Return the number of deaths within the last `RECENT_SECONDS`."""
+        # Copy the deque, as another thread may append to it.
         return sum(at >= now - RECENT_SECONDS for at in list(self._death_times))
 
     def is_looping(self, now: float) -> bool:
-        """True if it is a crash loop, or was lately."""
+        """Return True if there is a crash loop, or was one in the last `RECENT_SECONDS`."""
         return now < self._looping_until

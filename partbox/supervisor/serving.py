@@ -1,4 +1,4 @@
-"""Serves metrics, health checks and pages of running supervisors over HTTP."""
+"""The HTTP service of running supervisors: metrics, health checks and pages."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -21,9 +21,9 @@ from partbox.supervisor.supervisor import Supervisor
 
 log = logging.getLogger("partbox.http")
 
+# A function that builds Starlette routes of pages about the outbox in a database, served at the address. The pages read
+# the database through the overview cache of the metrics, and link to the pages of sibling databases.
 Pages = Callable[[Settings, Callable[[], str], Address, CachedOverview, Siblings], Sequence[Any]]
-"""Makes Starlette's routes of pages about the outbox in a database, to be served at that address; they look at it
-through the glance of the metrics, and tell of its siblings."""
 
 
 @contextmanager
@@ -33,10 +33,10 @@ def serve_pages(
     pages: Pages | None = None,
     displays: Sequence[Display] = (),
 ) -> Iterator[None]:
-    """Metrics and health checks at `listen_at` (HOST:PORT), and pages of each supervisor's database, those of the first
-    at the address itself; nothing if None. Metrics of the databases on the displays.
+    """Serve metrics, health checks and `pages` at `listen_at` (HOST:PORT, or None) during the `with` block.
 
-    PartboxError if it cannot be served there.
+    The pages of the first database are at the address itself. Metrics are shown on the `displays` too. Raises
+    `PartboxError` if the address cannot be served.
     """
     if listen_at is None and not displays:
         yield
@@ -46,6 +46,7 @@ def serve_pages(
         check_installed()
     prefix = supervisors[0].settings.metrics_prefix
     with ExitStack() as stack:
+        # The caches must close last: the server and the displays use them.
         overview_caches = [_open_cache(supervisor, stack) for supervisor in supervisors]
         monitored = [_monitor(*each) for each in zip(supervisors, overview_caches, strict=True)]
         for each in displays:
@@ -62,7 +63,6 @@ def _start_server(
     overview_caches: Sequence[CachedOverview],
     monitored: Sequence[MonitoredSupervisor],
 ) -> HttpServer:
-    """The server at this address, started."""
     from starlette.applications import Starlette
 
     from partbox.http.routes import routes
@@ -84,6 +84,7 @@ def _build_routes(
     overview_caches: Sequence[CachedOverview],
     monitored: Sequence[MonitoredSupervisor],
 ) -> list[Any]:
+    """Build the pages of each database: the first at the root, the others each in a folder."""
     from starlette.routing import Mount
 
     made = [

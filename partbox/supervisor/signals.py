@@ -1,4 +1,4 @@
-"""Signals: a flag that their handlers may set, and processes that start deaf to Ctrl-C and to a closing terminal."""
+"""Signals: a flag that signal handlers may set, and processes that start without SIGINT and SIGHUP."""
 
 import signal
 import time
@@ -9,23 +9,25 @@ CHECK_INTERVAL = 0.02  # seconds
 
 
 class SignalFlag:
-    """A flag that a signal handler may set; once, by anybody, at any time.
+    """A flag that a signal handler, or any thread, may set at any time. Never reset.
 
-    Not a `threading.Event`: its lock is not reentrant, and the handler may interrupt the very wait of the main thread
-    that holds it. Then the two wait for each other for ever.
+    A `threading.Event` has a lock that is not reentrant. The handler may interrupt the very wait of the main thread
+    that holds the lock, and both would wait for each other for ever.
     """
 
     def __init__(self) -> None:
         self._set = False
 
     def set(self) -> None:
+        """Set the flag."""
         self._set = True
 
     def is_set(self) -> bool:
+        """Return True if the flag is set."""
         return self._set
 
     def wait(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds; True if it is set."""
+        """Wait for up to `timeout` seconds until the flag is set. Return True if it is set."""
         until = time.monotonic() + timeout
         while not self._set and (left := until - time.monotonic()) > 0:
             time.sleep(min(CHECK_INTERVAL, left))
@@ -34,17 +36,18 @@ class SignalFlag:
 
 @contextmanager
 def hold_signals() -> Iterator[None]:
-    """Hold SIGINT and SIGHUP back from this thread, from those begun meanwhile, and from the processes of all these.
+    """Block SIGINT and SIGHUP in this thread, in threads begun meanwhile, and in the processes of all of them.
 
-    Each goes to every process of a group: one that is still starting would die with a traceback. What it does with
-    these signals is its own, later.
+    Both go to every process of a group, and a process that is still starting would die with a traceback. It handles
+    them later in its own way.
     """
-    from multiprocess import resource_tracker  # not for a command that only wants the flag
+    # Imported here, as commands that only want the flag do not need multiprocess.
+    from multiprocess import resource_tracker
 
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
-        # multiprocess's tracker, which is started once, lets SIGINT through in the thread that starts it: so before it
-        # is held back. SIGHUP it does not know, and would die of it.
+        # multiprocess's tracker is started once, and unblocks SIGINT in the thread that starts it, so it is started
+        # before SIGINT is blocked. The tracker does not handle SIGHUP, and would die of it, so SIGHUP is blocked first.
         resource_tracker.ensure_running()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         yield
@@ -53,5 +56,5 @@ def hold_signals() -> Iterator[None]:
 
 
 def hangup_is_ignored() -> bool:
-    """True under `nohup`: the process is to outlive its terminal."""
+    """Return True if SIGHUP is ignored, as under `nohup`, so that the process outlives its terminal."""
     return signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

@@ -1,8 +1,8 @@
-"""One node: starts, stops and describes it.
+"""The supervisor of one node: its start, its stop and its state.
 
-Its parts: the processes (`workers`), their rows and leases (`membership`), its database (`database_retry`), its end
-(`shutdown`), and the loop of its only thread, which acts on all of them (`loop`). `stop` and `kill` are for signal
-handlers too, so they take no lock.
+Its parts are the processes (`worker_pool`), their rows and leases (`membership`), the database (`database_retry`), the
+shutdown, and the loop of its only thread, which acts on all of them (`loop`). Signal handlers may call `stop` and
+`kill`, so these methods take no lock.
 """
 
 import logging
@@ -39,11 +39,11 @@ log = logging.getLogger("partbox.supervisor")
 
 
 class Supervisor:
-    """Runs worker processes in one subscription of one database.
+    """A supervisor of worker processes in one subscription of one database.
 
-    `handlers` are those of this process; those of the worker processes are what `job.load` gives there. `prepare` is
-    called before the database is looked at. `job.database` is its name where it is one of several: then a start does
-    not fail when it cannot be worked for, which is tried again (see DatabaseRetry).
+    `handlers` are those of this process; the worker processes get theirs from `job.load`. `prepare` is called before
+    the database is checked. `job.database` is its name among several: a start then does not fail without it
+    (`DatabaseRetry`).
     """
 
     def __init__(
@@ -81,41 +81,43 @@ class Supervisor:
 
     @property
     def failure(self) -> BaseException | None:
-        """The reason why it has ended, or ends, by itself."""
+        """The error by which the supervisor has ended, or ends, by itself. None otherwise."""
         return self._loop.failure
 
     @property
     def children(self) -> list[WorkerHandle]:
+        """The handles of the worker processes."""
         return self._workers.list_handles()
 
     @property
     def running(self) -> bool:
+        """True if the thread runs."""
         return self._thread.is_alive()
 
     @property
     def is_gone(self) -> bool:
-        """Ended; or all is killed, or nothing runs, and its loop only waits for a database that does not answer."""
-        idle = self._shutdown.is_asked and self._database.is_trying  # it tries only while there are no processes
+        """True if it has ended, or all is killed, or it only waits for a database that does not answer."""
+        # The loop tries to join only while there are no processes.
+        idle = self._shutdown.is_asked and self._database.is_trying
         return self._shutdown.is_overdue or idle or not self.running
 
     @property
     def is_joined(self) -> bool:
-        """Its database can be worked for; false only of one of several, or before the start."""
+        """True if the database can be worked for. False before the start, or for an unusable one of several."""
         return self._database.is_joined
 
     @property
     def join_error(self) -> Exception | None:
-        """The reason why its database could not be worked for, if it never could yet."""
+        """The error of the last try to join, if none has succeeded yet. None otherwise."""
         return self._database.error if self._database.has_never_joined else None
 
     @property
     def blocker(self) -> str | None:
-        """The reason why its database cannot be worked for, for everybody to read; None if it can, or before that is
-        known."""
+        """The public reason why the database cannot be worked for, or None if it can or the first try is not over."""
         return self._database.blocker()
 
     def vitals(self) -> SupervisorVitals:
-        """Its state, as far as it knows by itself. Any thread, never waits."""
+        """Return the state of the supervisor, without a query. Any thread may call this; never waits."""
         now, heartbeat_age = time.monotonic(), self._membership.last_heartbeat_at
         return SupervisorVitals(
             started=bool(self._loop.heartbeat.stepped_at),
@@ -133,34 +135,36 @@ class Supervisor:
         )
 
     def start(self) -> None:
-        """Check handlers and database, and spawn; RegistrationError, SchemaError or psycopg.Error if it cannot work.
+        """Check handlers and database, and begin to spawn; with several databases the thread checks the database.
 
-        With one of several databases that is left to the thread, and nothing is raised.
+        Raises `RegistrationError`, `SchemaError` or `psycopg.Error` if the supervisor cannot work.
         """
         refuse_green_threads()
-        if (
-            self._handlers.missing_handler(self.subscription, self.settings) is not None
-        ):  # there are none here: as the workers do
+        if self._handlers.missing_handler(self.subscription, self.settings) is not None:
+            # This process has no such handlers, so load them as the worker processes do.
             handlers, _ = self._job.load()
             handlers.require(self.subscription, self.settings)
-        loop_factory(self.settings.event_loop)  # its processes would end for want of it, again and again
+        # Fail here if the loop's library is missing. The processes would end for want of it, again and again.
+        loop_factory(self.settings.event_loop)
         if not self.database:
             self._database.join_or_raise()
         self._thread.start()
 
     def scale(self, processes: int) -> None:
-        """Have this number of processes from now on; the youngest leave first, and gracefully."""
+        """Set the number of processes. If there are too many, the youngest leave first, and gracefully."""
         self._workers.scale(processes)
         self._wake.wake()
 
     def stop(self) -> None:
-        """Let every process finish what runs, release, and end: at most the drain timeout and a little more."""
+        """Let every process finish its handlers, release, and end, within the drain timeout and a little more."""
         self._shutdown.ask_to_drain(self.settings.drain_timeout)
         self._wake.wake()
 
     def kill(self) -> None:
-        """End every process at once; what ran is delivered again. Does not wait for the loop, nor for its lock: a
-        signal's handler may have interrupted its holder. Does nothing in a process that was forked."""
+        """Kill every process at once. Running events are delivered again. Does nothing in a forked process.
+
+        Takes no lock, and does not wait for the loop: a signal handler may have interrupted the holder of the lock.
+        """
         if self._pid != os.getpid():
             return
         self._shutdown.ask_to_kill()
@@ -169,18 +173,19 @@ class Supervisor:
         self._wake.wake()
 
     def join(self, timeout: float | None = None) -> None:
+        """Wait for the thread to end."""
         self._thread.join(timeout)
 
     def outstanding(self) -> OutstandingWork | None:
-        """Return the unfinished work of its subscription; None while the database cannot be reached."""
+        """Return the unfinished work of the subscription, or None while the database cannot be reached."""
         return self._membership.outstanding()
 
     def left_over(self) -> list[UnfinishedEvents] | None:
-        """Return the kinds of unfinished events; None while the database cannot be reached."""
+        """Return the kinds of unfinished events, or None while the database cannot be reached."""
         return self._membership.left_over()
 
     def _join_database(self) -> None:
-        """Begin to work for the database; raises if it cannot be."""
+        """Prepare and join the database, and begin to work for it. Raises if this is not possible."""
         if self._prepare is not None:
             self._prepare()
         self._membership.open()
@@ -211,5 +216,5 @@ class Supervisor:
 
 
 def _public_text(failure: BaseException) -> str:
-    """The part of a failure that anybody may read; the log has the rest."""
+    """Return the part of a failure that may be public. The log has the rest."""
     return str(failure) if isinstance(failure, PartboxError) else type(failure).__name__

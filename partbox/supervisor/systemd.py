@@ -1,8 +1,8 @@
-"""A service of systemd (`Type=notify`): notifies it of readiness, status and life.
+"""The notifications of a systemd service (`Type=notify`): readiness, status, and signs of life.
 
-The main thread notifies, and checks the loops of all supervisors first: one that does not turn is as bad as a main
-thread that is stopped, and in both cases the watchdog restarts the service. A loop that waits for its database turns,
-as a restart would not help it.
+The main thread sends them, after a check of the loops of all supervisors. A loop without steps is as bad as a main
+thread that hangs, and in both cases the watchdog restarts the service. A loop that waits for its database counts as
+alive, because a restart would not help.
 """
 
 import os
@@ -19,16 +19,16 @@ from partbox.supervisor.supervisor import Supervisor
 from partbox.text.wording import counted
 
 MAX_VALUE_LENGTH = 1_000  # characters of a value
-STATUS_INTERVAL = 1.0  # seconds between two lines on how it is
+STATUS_INTERVAL = 1.0  # seconds between two status lines
 READY, STOPPING = "READY", "STOPPING"
-SIGNS_PER_TIMEOUT = 2  # signs of life within the time that the watchdog allows for one
+SIGNS_PER_TIMEOUT = 2  # signs of life within the watchdog's timeout
 
 
 class NotifySocket:
-    """The socket for notices to a service manager: the protocol of sd_notify(3), one datagram a message.
+    """The socket of a service manager, by the protocol of sd_notify(3): one datagram per message.
 
     Our own, because it is a dozen lines, and the libraries for it are either unmaintained or bind libsystemd in C.
-    `address` is a path, or "@name" of the abstract namespace; a sign of life is due every `watchdog` seconds.
+    `address` is a path, or "@name" of the abstract namespace. A sign of life is due every `watchdog` seconds.
     """
 
     def __init__(self, address: str, watchdog: float | None = None) -> None:
@@ -38,21 +38,25 @@ class NotifySocket:
         self.watchdog = watchdog
 
     def send(self, **values: str) -> bool:
-        """True if it was taken. Never waits, and the same can be said again. A value is one line."""
+        """Send values of one line each, without waiting. Return False if they must be sent again."""
         lines = [f"{name}={' '.join(value.split())[:MAX_VALUE_LENGTH]}" for name, value in values.items()]
         try:
             self._socket.sendto("\n".join(lines).encode(errors="replace"), self._address)
-        except OSError:  # it is full, or its reader is away for a moment
+        # The socket is full, or its reader is away for a moment.
+        except OSError:
             return False
         return True
 
     def close(self) -> None:
+        """Close the socket."""
         self._socket.close()
 
 
 def take_socket(environ: MutableMapping[str, str]) -> NotifySocket | None:
-    """The socket that this process was given, if any. What names it is removed, so that no process that is started from
-    here, nor a handler in one, speaks for the service."""
+    """Return the socket that the environment gives to this process, or None.
+
+    The variables are removed, so that no child process, and no handler in one, notifies for the service.
+    """
     address, within, of = (environ.pop(name, "") for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"))
     if not address.startswith(("/", "@")):
         return None
@@ -61,18 +65,19 @@ def take_socket(environ: MutableMapping[str, str]) -> NotifySocket | None:
 
 
 class SystemdService:
-    """The state of these supervisors together. One thread looks."""
+    """The notifications about a group of supervisors. Only one thread uses it."""
 
     def __init__(self, supervisors: Sequence[Supervisor], given: NotifySocket | None) -> None:
         self._supervisors = supervisors
         self._socket = given
-        self._sent_once: set[str] = set()  # notices sent that are sent once
+        # States that were sent, and are sent only once.
+        self._sent_once: set[str] = set()
         self._status = ""
         self._status_at = 0.0
         self._alive_at = 0.0
 
     def notify(self) -> None:
-        """Send their news and their sign of life, if it is time to. Never waits."""
+        """Send changed states, the status, and the sign of life, each if it is due. Never waits."""
         if self._socket is not None:
             self._send(self._socket, [(each.database, each.vitals()) for each in self._supervisors], time.monotonic())
 
@@ -95,21 +100,21 @@ class SystemdService:
 
 @contextmanager
 def run_as_service(supervisors: Sequence[Supervisor]) -> Iterator[SystemdService]:
-    """The service that this process is, if its main thread runs them; else the application is it, and speaks itself."""
+    """Yield the notifications of this process. None are sent unless its main thread runs the supervisors."""
     given = take_socket(os.environ) if threading.current_thread() is threading.main_thread() else None
     with nullcontext() if given is None else closing(given):
         yield SystemdService(supervisors, given)
 
 
 def report_unneeded(why: str) -> None:
-    """Report ready although there is nothing to do: a service that ends before it is ready counts as failed."""
+    """Report readiness although there is nothing to do. A service that ends before it is ready counts as failed."""
     if (given := take_socket(os.environ)) is not None:
         with closing(given):
             given.send(READY="1", STATUS=why)
 
 
 def reached_states(vitals: Sequence[SupervisorVitals]) -> Iterator[str]:
-    """The states that they have reached, each to be sent once."""
+    """Yield the states that all supervisors have reached. Each is sent once."""
     if all_deliver(vitals):
         yield READY
     if all(node.stopping for node in vitals):
@@ -117,20 +122,20 @@ def reached_states(vitals: Sequence[SupervisorVitals]) -> Iterator[str]:
 
 
 def all_deliver(vitals: Sequence[SupervisorVitals]) -> bool:
-    """True if a process of each database has a lease; one of several that cannot be worked for is excused."""
+    """Return True if a process of each database has a lease. Unusable databases are excused, but not all of them."""
     leases = [any(process.ready and process.trusted for process in node.processes) for node in vitals]
     excused = [node.hindrance is not None for node in vitals]
     return any(leases) and not any(node.stopping for node in vitals) and all(map(or_, leases, excused))
 
 
 def is_alive(vitals: SupervisorVitals, within: float) -> bool:
-    """True if its loop has turned within `within` seconds, and nothing else is wrong that needs a restart."""
+    """Return True if the loop has stepped in the last `within` seconds and nothing else needs a restart."""
     turns = not vitals.started or not vitals.running or vitals.loop_age <= within
     return turns and not any(list_fatal(vitals))
 
 
 def status_line(nodes: Sequence[tuple[str, SupervisorVitals]]) -> str:
-    """One line on all of them: partitions, processes, and hindrances."""
+    """Return one line about all supervisors: partitions, processes, and problems."""
     values = [(database, _status(node)) for database, node in nodes]
     return "; ".join(f"{database}: {text}" if len(values) > 1 else text for database, text in values)
 

@@ -1,4 +1,4 @@
-"""The end of nodes under `--until-empty`: when there is nothing more to do, or to wait for, and what is left then."""
+"""The end of nodes under `--until-empty`: when nothing is left to do or to wait for, and a report of the rest."""
 
 import logging
 import time
@@ -12,24 +12,25 @@ from partbox.text.wording import age, command
 
 log = logging.getLogger("partbox.supervisor")
 
-CHECKS_IN_A_ROW = 2  # in a row that must say so
-PATIENCE_LEASES = 2  # the partitions of a process that died stand still for one
+# Checks in a row that must find nothing left.
+CHECKS_IN_A_ROW = 2
+PATIENCE_LEASES = 2  # leases without progress; the partitions of a dead process stand still for one
 
 
 class UntilEmpty:
-    """Decides when these nodes have done what can be done."""
+    """The end of a group of nodes: when they have delivered everything that can be delivered."""
 
     def __init__(self, supervisors: Sequence[Supervisor]) -> None:
         self._nodes = [(each, Standstill()) for each in supervisors]
         self._checks = 0
 
     def is_over(self) -> bool:
-        """Return True if no node has work that goes on, for the second time in a row."""
+        """Check all nodes. Return True if none has work that goes on, for the second time in a row."""
         self._checks = self._checks + 1 if all(self._has_nothing_left(*node) for node in self._nodes) else 0
         return self._checks >= CHECKS_IN_A_ROW
 
     def log_left_over(self) -> bool:
-        """Log what is left in each database; True if nothing is."""
+        """Log the events that are left in each database. Return True if there are none."""
         left = [each for each, _ in self._nodes if not _is_done(each)]
         if not left:
             log_event(log, "all_delivered", "everything that is due is delivered")
@@ -37,7 +38,7 @@ class UntilEmpty:
 
     @staticmethod
     def _has_nothing_left(node: Supervisor, standstill: Standstill) -> bool:
-        """True if the node has nothing to wait for; so has one whose database cannot be worked for."""
+        """Return True if the node has nothing to wait for, or its database cannot be worked for."""
         if node.blocker is not None:
             return True
         with about(node.database):
@@ -47,7 +48,7 @@ class UntilEmpty:
 
 
 def _is_done(node: Supervisor) -> bool:
-    """True if the node has delivered everything; else what is left is logged."""
+    """Return True if the node has delivered everything. Otherwise log the events that are left."""
     with about(node.database):
         blocker = node.blocker
         if blocker is not None:
@@ -64,7 +65,6 @@ def _is_done(node: Supervisor) -> bool:
 
 
 def _left_text(node: Supervisor) -> str:
-    """The numbers of unfinished events, by their kind."""
     kinds = node.left_over() or ()
     texts = (f"{each.events:,} {each.what}{_due_text(each.due_in)}" for each in kinds)
     return ", ".join(texts) or "nothing by now"

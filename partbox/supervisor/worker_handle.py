@@ -1,4 +1,4 @@
-"""A worker process, as its supervisor sees it."""
+"""A worker process as its supervisor sees it."""
 
 import os
 import tempfile
@@ -28,13 +28,13 @@ from partbox.worker.slot import (
     Slot,
 )
 
-HOLD_SECONDS = (
-    1.0  # seconds of silence of both threads, which tick four times a second, while a handler runs: it holds them up
-)
+# Both threads tick four times a second. If both are silent for this many seconds while a handler runs, the handler
+# holds the interpreter.
+HOLD_SECONDS = 1.0
 
 
 class WorkerHandle:
-    """Spawns the process, and reads its signs of life."""
+    """A worker process: spawned on creation, with its slot and its signs of life."""
 
     def __init__(self, context: Any, job: Job, memory: tuple[Any, Any], index: int) -> None:
         self.index = index
@@ -49,7 +49,7 @@ class WorkerHandle:
             daemon=False,
         )
         _leave_a_deleted_folder()
-        # Signals are held back until the child ignores them by itself: the supervisor decides what they mean.
+        # Signals are held back until the child ignores them itself. The supervisor decides about their meaning.
         with hold_signals():
             self._process.start()
         self.started_at = time.monotonic()
@@ -57,41 +57,48 @@ class WorkerHandle:
         self._reset_signs(slot, self._process.pid)
 
     def _reset_signs(self, slot: Slot, pid: int) -> None:
-        self.registered = RegisteredProcess(slot, pid, vouched=False)  # until it has read
-        self.last_signs: ChildSigns | None = None  # at the supervisor's last check
-        self._busy_at = 0.0  # when it was last seen silent for the good reason that a handler runs
-        self._held_at = 0.0  # when both of its threads were last seen silent for that reason
+        # A process is not vouched for before it has read.
+        self.registered = RegisteredProcess(slot, pid, vouched=False)
+        # The signs of life at the supervisor's last check.
+        self.last_signs: ChildSigns | None = None
+        # The last time at which the process was seen silent for the good reason that a handler runs.
+        self._busy_at = 0.0
+        # The last time at which both threads were seen silent for that reason.
+        self._held_at = 0.0
         self._ready_at = 0.0
 
     @property
     def pid(self) -> int:
+        """The process id."""
         return self.registered.pid
 
     @property
     def instance(self) -> UUID | None:
+        """The instance id, or None before registration."""
         return self.registered.slot.instance
 
     @property
     def sentinel(self) -> int:
-        """Ready to read when the process has ended."""
+        """A descriptor that is readable once the process has ended."""
         return int(self._process.sentinel)
 
     @property
     def exit_code(self) -> int | None:
+        """The exit code, or None while the process lives."""
         return self._process.exitcode  # type: ignore[no-any-return]
 
     @property
     def handler_timeout(self) -> float:
-        """The longest time that its handlers may run (seconds), 0.0 if some have no timeout."""
+        """The longest timeout of the handlers (seconds), or 0.0 if some have none."""
         return self.registered.slot[TIMEOUT]
 
     @property
     def ready(self) -> bool:
-        """True if it has begun to work, and may get partitions."""
+        """True if the process has begun to work, and may get partitions."""
         return self.registered.slot[POLL_TICK] > 0 or self.registered.slot[SAVE_TICK] > 0
 
     def signs(self) -> ChildSigns:
-        """Its signs of life. One that leaves is not idle: it ends by itself."""
+        """Return the signs of life, and remember them. A leaving process is never idle, because it ends by itself."""
         slot, now = self.registered.slot, boottime()
         running, is_stopped = slot[RUNNING_SINCE], processes.is_stopped(self.pid)
         if running and not is_stopped:
@@ -101,7 +108,8 @@ class WorkerHandle:
         ticks = slot[POLL_TICK] or self._ready_at, slot[SAVE_TICK] or self._ready_at
         if running and now - max(ticks) > HOLD_SECONDS:
             self._held_at = now
-        # Silence counts from the end of a handler that held the interpreter: the poller needs a moment to tick again.
+        # Silence counts from the end of a handler that held the interpreter, as the poller needs a moment to tick
+        # again.
         since = self._busy_at if not running else 0.0
         silent, half_silent = now - max(*ticks, since), now - max(min(ticks), since)
         has_read = slot[READ_AT] > 0
@@ -113,11 +121,11 @@ class WorkerHandle:
         return self.last_signs
 
     def _seconds_since(self, worked_at: float) -> float:
-        """Seconds since it has read, or saved, but for the time in which a handler held the interpreter."""
+        """Return the seconds since `worked_at`, not counting the time in which a handler held the interpreter."""
         return boottime() - max(worked_at, self._held_at, self._ready_at) if self.ready else 0.0
 
     def process(self) -> ProcessVitals:
-        """Its state at the supervisor's last check, a quarter of a second ago. Any thread."""
+        """Return the state of the process at the supervisor's last check, a quarter of a second ago. Any thread."""
         slot, last_signs = self.registered.slot, self.last_signs
         return ProcessVitals(
             pid=self.pid,
@@ -134,30 +142,33 @@ class WorkerHandle:
         )
 
     def drain(self) -> None:
-        """Ask it to release everything and to end; kill it if it has begun nothing, and still loads handlers."""
+        """Ask the process to release everything and end. A process that still loads its handlers is killed."""
         self.registered.draining = True
         self.registered.slot[STOPPING] = 1.0
-        if not (self.ready or self.registered.slot[LIFESPAN_SINCE]):  # it cannot own anything, and gets no identity
+        # Such a process owns nothing, and gets no identity.
+        if not (self.ready or self.registered.slot[LIFESPAN_SINCE]):
             self.is_unborn = True
             self._process.kill()
 
     def kill(self) -> None:
+        """Kill the process."""
         self.killed = True
         self._process.kill()
 
     def join(self, timeout: float | None = None) -> None:
+        """Wait for the process to end."""
         self._process.join(timeout)
 
     def close(self) -> None:
-        """Forget the ended process."""
+        """Wait for the process to end, and free its resources."""
         self._process.join()
         self._process.close()
 
 
 def _leave_a_deleted_folder() -> None:
-    """A process that is spawned begins where this one is, and must be able to."""
+    """Change to a new folder if the current one is deleted, as a spawned process begins there and must be able to."""
     try:
         os.getcwd()
     except FileNotFoundError:
-        # An empty one, and never "/": what an application does to relative paths would be done to the whole machine.
+        # An empty folder, never "/", because the application's relative paths would then refer to the whole machine.
         os.chdir(tempfile.mkdtemp(prefix="partbox-"))

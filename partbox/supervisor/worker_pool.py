@@ -1,4 +1,4 @@
-"""The worker processes of one node: spawned, watched, drained, replaced when they die."""
+"""The worker processes of one node: spawned, watched, drained, and replaced when they die."""
 
 import logging
 import threading
@@ -24,14 +24,13 @@ from partbox.worker.slot import LIFESPAN_SINCE, allocate_shared
 
 log = logging.getLogger("partbox.supervisor")
 
-MAX_PROCESSES = 256  # processes of one node: more than partitions could not all own one
-HANDLER_PATIENCE = 300.0
+MAX_PROCESSES = 256  # processes of one node; more than partitions could not all own one
+HANDLER_PATIENCE = 300.0  # seconds
 STARTUP = 30.0  # seconds in which a process is expected to connect
 
 
 class WorkerPool:
-    """Only the supervisor's thread changes them; `list_handles` is for any thread, `kill` for a signal's handler
-    too."""
+    """The worker processes of one node. Only `list_handles` is for any thread, and `kill` for signal handlers too."""
 
     def __init__(self, job: Job, wanted: int, meters: Meters | None) -> None:
         self.scale(wanted)
@@ -47,12 +46,13 @@ class WorkerPool:
         self.backoff = RestartBackoff()
 
     def scale(self, wanted: int) -> None:
-        """The number of processes from the next `adjust_count` on."""
+        """Set the number of processes for the next `adjust_count`. Raise `PartboxError` unless it is from 1 to 256."""
         if not 1 <= wanted <= MAX_PROCESSES:
             raise PartboxError(f"processes must be from 1 to {MAX_PROCESSES}, not {wanted}")
         self.wanted = wanted
 
     def list_handles(self) -> list[WorkerHandle]:
+        """Return the handles of all processes. Any thread may call this."""
         with self._lock:
             return list(self._handles.values())
 
@@ -61,30 +61,31 @@ class WorkerPool:
 
     @property
     def sentinels(self) -> list[int]:
+        """The descriptors that are readable once a process has ended."""
         return [handle.sentinel for handle in self._handles.values()]
 
     @property
     def is_starting(self) -> bool:
-        """True if one of them has no identity yet, and may get it any moment."""
+        """True if a process has no identity yet, and may get one at any moment."""
         since = time.monotonic() - STARTUP
         return any(each.instance is None and each.started_at > since for each in self._handles.values())
 
     @property
     def has_arriving(self) -> bool:
-        """True if one of them waits for its identity."""
+        """True if a process waits for its identity."""
         return any(handle.instance is None and handle.registered.vouched for handle in self._handles.values())
 
     def list_living(self) -> list[RegisteredProcess]:
-        """Those that work, or are in their lifespan, and have not ended."""
+        """Return the processes that work, or are in their lifespan, and have not ended."""
         begun = (each for each in self._handles.values() if each.ready or each.registered.slot[LIFESPAN_SINCE])
         return [handle.registered for handle in begun if handle.exit_code is None]
 
     def list_ended(self) -> list[WorkerHandle]:
-        """Those that have ended, and are not removed yet."""
+        """Return the processes that have ended and are not removed yet."""
         return [handle for handle in self._handles.values() if handle.exit_code is not None]
 
     def adjust_count(self, now: float) -> bool:
-        """Spawn the missing ones; let the youngest go if there are too many, which is True."""
+        """Spawn missing processes, and drain the youngest if there are too many. Return True if any begin to drain."""
         staying = [handle for handle in self._handles.values() if not handle.registered.draining]
         if len(staying) < self.wanted and now >= self._spawn_at:
             self._spawn(now, self.wanted - len(staying))
@@ -92,7 +93,7 @@ class WorkerPool:
         return self._drain(staying[self.wanted :])
 
     def drain(self) -> bool:
-        """Tell all to end; True if one was not told before."""
+        """Ask all processes to end. Return True if any were not asked before."""
         return self._drain(list(self._handles.values()))
 
     def _drain(self, handles: Sequence[WorkerHandle]) -> bool:
@@ -102,7 +103,7 @@ class WorkerPool:
         return bool(undrained)
 
     def _spawn(self, now: float, count: int) -> None:
-        """As many as the machine gives; the others later."""
+        """Spawn as many processes as the machine allows. The others follow later."""
         free = [index for index in range(MAX_PROCESSES) if index not in self._handles]
         try:
             for index in free[:count]:
@@ -118,8 +119,10 @@ class WorkerPool:
             self._log("not_spawned", text, pause, len(self._handles), error, seconds=pause)
 
     def check_signs(self, steady: float = 0.0) -> None:
-        """Vouch for those that work; kill those that show no life for too long, or do nothing though this node has
-        reached the database for `steady` seconds without a break."""
+        """Vouch for working processes, and kill those without signs of life, or idle for too long.
+
+        A process is idle only for the `steady` seconds in which this node has reached the database without a break.
+        """
         settings = self._job.settings
         for handle in self._handles.values():
             signs = handle.signs()
@@ -159,19 +162,20 @@ class WorkerPool:
             self._log("crash_loop", text, died, RECENT_SECONDS, deaths=deaths, seconds=RECENT_SECONDS)
 
     def remove(self, handle: WorkerHandle) -> None:
-        """Forget a process that has ended; what it has counted stays."""
+        """Remove an ended process. Its counters stay."""
         with self._lock:
             del self._handles[handle.index]
         self._close_handle(handle)
 
     def kill(self) -> None:
-        """Kill all. Takes no lock: a signal's handler may have interrupted its holder."""
+        """Kill all processes. Takes no lock, as a signal handler may have interrupted the holder."""
         for handle in self._handles.copy().values():
-            with suppress(ValueError):  # it has ended, and is removed
+            # The process has ended, and is removed.
+            with suppress(ValueError):
                 handle.kill()
 
     def close(self) -> None:
-        """Kill all, and wait for their end."""
+        """Kill all processes, and wait for their end."""
         for handle in self._handles.values():
             handle.kill()
             self._close_handle(handle)

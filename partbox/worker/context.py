@@ -25,10 +25,7 @@ def _ignore_signal(*_: object) -> None:
 
 @dataclass(slots=True)
 class Signals:
-    """Callables through which the parts of one worker report to parts that they do not know.
-
-    `worker.py` sets them. Each is called in the thread that reports.
-    """
+    """Reports between the parts of one worker, made in the reporting thread. `worker.py` sets the receivers."""
 
     # A save was refused because these partitions are not owned any more. Called by the saving thread, without the lock.
     report_refused: Callable[[Sequence[Tenure]], object] = _ignore_signal
@@ -42,11 +39,7 @@ class Signals:
 
 @dataclass(frozen=True)
 class Context:
-    """The settings, engine, routes and channels that the parts of one worker share.
-
-    `dsn` is called for each connection. `routes` has the endpoint of each event. `concurrency` is the number of
-    handlers that may run at once.
-    """
+    """The objects that the parts of one worker share. `dsn` is called for each connection."""
 
     settings: Settings
     dsn: Callable[[], str]

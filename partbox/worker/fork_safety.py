@@ -24,10 +24,7 @@ def call_when_forked(hook: Callable[[], None]) -> None:
 
 
 def exit_forked(result: object) -> NoReturn:
-    """End this forked child at once. `result` is the value or the exception with which the handler ended.
-
-    The exit code is the one that `result` would give a program. An error is written to stderr.
-    """
+    """End this forked process as its handler ended: with the exit code of `result`, its value or exception."""
     code: Any = 0
     if isinstance(result, SystemExit):
         code = result.code or 0

@@ -30,9 +30,9 @@ EventValue = Callable[[DeliveredEvent], object]
 
 
 class HandlerLimits:
-    """The limits by names of handlers: `declared` in the code, and `in_force` after overrides.
+    """The limits by names of handlers: `declared` in the code, and `in_force`.
 
-    Transactional handlers have no limit, even if an override names them.
+    Transactional handlers never have one.
     """
 
     def __init__(self, routes: Routes[Endpoint], turns: LimitPermits) -> None:
@@ -63,14 +63,13 @@ class HandlerLimits:
         self._turns.set_limits(self.in_force, time.monotonic())
 
     def list_waits(self) -> Sequence[LimitWait]:
-        """Return the waits for permits: by handler and value, the number of events and the time since the first waits."""
+        """Return the waits for permits, by handler and value: the number of events, and since when the first waits."""
         return self._turns.waits()
 
     def set_limit_keys(self, lane: Lane) -> None:
-        """Set the limit keys of the first events of a lane that have none.
+        """Set the limit keys of a lane's first events, by calling the application's `by` once for each event.
 
-        The lane's runner calls this without the engine's lock, because the application's `by` is called: once for each
-        event.
+        The lane's runner calls this without the engine's lock.
         """
         for event in self._turns.list_without_key(lane, self._lookahead):
             if (limit_key := self._find_limit_key(event)) is not None:
@@ -80,10 +79,7 @@ class HandlerLimits:
         return [each for each in self._routes.registered() if each.kind is not RunKind.TRANSACTIONAL]
 
     def _find_limit_key(self, event: DeliveredEvent) -> LimitKey | None:
-        """Return the key under which the event is limited, or None if its handler has no limit.
-
-        If `by` fails or returns an unfit value, the value of the key is None. Unfit values are logged once per handler.
-        """
+        """Return the key under which the event is limited, or None if its handler has no limit."""
         endpoint = self._routes[event.record[ROUTE]]
         name = endpoint.handler.name
         value = self._value_getters.get(name)

@@ -36,10 +36,7 @@ class Session(NamedTuple):
         return list(dict.fromkeys(conn for conn in self if conn is not None))
 
     def begin_incarnation(self, schema: str) -> None:
-        """Record the incarnation of the server and the tables that the session begins with.
-
-        Must precede all other reads.
-        """
+        """Record the server's incarnation and the tables that the session begins with, before anything else is read."""
         began, baseline = server_incarnation.begin(self.reading, schema), proof.begin(self.reading, schema)
         for conn in self.connections:
             server_incarnation.note(conn, began)
@@ -47,7 +44,7 @@ class Session(NamedTuple):
 
 
 class SessionFactory:
-    """Opens the connections of one process. Only the poller's thread uses it, except for `limit_statements`."""
+    """The factory of one process's connections. Only the poller's thread uses it, except for `limit_statements`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -55,9 +52,9 @@ class SessionFactory:
         self._open_connections: list[WatchedConnection] = []
 
     def open(self, stack: ExitStack, close_effects: Callable[[WatchedConnection], None] | None) -> Session:
-        """Open a session, whose connections close with `stack`.
+        """Open a session, closed by `stack`.
 
-        The transactor gets a connection of its own if `close_effects` is given, which then closes that connection.
+        If `close_effects` is given, the transactor gets a connection of its own.
         """
         reading = stack.enter_context(self._connect("poller", prepared=True))
         saving = stack.enter_context(self._connect("saver", prepared=True))
@@ -75,11 +72,9 @@ class SessionFactory:
         return session
 
     def limit_statements(self, seconds_left: float) -> None:
-        """Shorten the limit of statements for a stop that has `seconds_left` to save finished work.
+        """Shorten the limit of statements, so that a stop within `seconds_left` detects a hung connection.
 
-        Any thread may call this.
-
-        A connection that hangs is then detected in time.
+        Any thread.
         """
         self._statement_limit = min(self._statement_limit, max(STOP_LIMIT[0], seconds_left / STOP_LIMIT[1]))
         self._shorten_limits()
@@ -101,10 +96,7 @@ class SessionFactory:
 
 
 def log_lost_connection(error: Error | PartboxError, subscription: str, loop: str) -> None:
-    """Log why the connection of `loop` was lost.
-
-    The line says that the loop stood still if the connection hung, and that nothing goes on if rows may be hidden.
-    """
+    """Log why a connection of `loop` was lost: it hung, or rows would be hidden, or it broke."""
     if isinstance(error, HungError):
         text = "a connection hangs, and nothing went on in the %s until now; all are made anew: %s"
         log_event(log, "connection_hung", text, loop, error, subscription=subscription, loop=loop)

@@ -1,4 +1,4 @@
-"""The slot: numbers that a worker process shares with its supervisor, for identity, trust in the lease, and liveness."""
+"""The slot: numbers that a worker process shares with its supervisor: identity, trust in the lease, signs of life."""
 
 import time
 from collections.abc import MutableSequence

@@ -53,10 +53,7 @@ log = logging.getLogger("partbox.worker")
 
 
 class Worker:
-    """A worker that delivers the events of the partitions that its instance owns. The slot holds the instance.
-
-    `failure` is the error that ended the worker from within, or None.
-    """
+    """A worker of one process, for the partitions that the instance in its slot owns."""
 
     def __init__(  # noqa: PLR0913  each comes from elsewhere, and none belongs to another
         self,
@@ -74,6 +71,7 @@ class Worker:
         loop: EventLoop | None = None,
         dead_to: str | None = None,
     ) -> None:
+        # The error that ended the worker from within.
         self.failure: BaseException | None = None
         # The monotonic time at which a stop waits no longer.
         self._stop_deadline = inf
@@ -127,7 +125,6 @@ class Worker:
         )
 
     def _build_transactor(self) -> Transactor | None:
-        """Return the transactor of the registered transactional handlers, or None if there are none."""
         kinds = {each.transaction for each in self._context.routes.all()} - {None}
         if not kinds:
             return None
@@ -135,7 +132,6 @@ class Worker:
         return Transactor(around, [kind for kind in TransactionKind if kind in kinds], self._loop)
 
     def _connect_signals(self) -> None:
-        """Set the receivers of the signals in the context."""
         signals, poller = self._context.signals, self.poller
         signals.report_failure = self.fail
         signals.report_refused = poller.ownership.drop_refused
@@ -147,10 +143,7 @@ class Worker:
         return bool(self.timeouts.abandoned_partitions) or self.dead_letters.is_stuck
 
     def start(self) -> None:
-        """Start to deliver.
-
-        The lifespan must have been entered. Handlers run in a copy of the caller's context variables.
-        """
+        """Start to deliver, after the lifespan was entered. Handlers get a copy of the caller's context variables."""
         context, entered = self._context, copy_context()
         for endpoint in context.routes.all():
             endpoint.enter(entered)
@@ -173,9 +166,9 @@ class Worker:
         self.poller.wake()
 
     def drain(self, timeout: float) -> bool:
-        """Start no more handlers, and release all partitions within `timeout` seconds. Return True if all are released.
+        """Start no more handlers, and release all partitions within `timeout` seconds.
 
-        Returns early if the worker fails.
+        Return True if all are released.
         """
         self._context.slot[STOPPING] = 1.0
         self.poller.wake()
@@ -195,12 +188,10 @@ class Worker:
         self._stop_deadline = 0.0
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Drain for `timeout` seconds (default: the setting `drain_timeout`), and end.
+        """Drain for `timeout` seconds (the setting), then end. Return False if handlers had to be abandoned.
 
-        Return False if handlers were abandoned.
-
-        Partitions whose handlers still run are not released. Their events may be delivered again elsewhere, and each
-        such event is logged.
+        Partitions whose handlers still run are not released: their events may be delivered again, which is logged for
+        each.
         """
         drained = self.drain(self._context.settings.drain_timeout if timeout is None else timeout)
         for lane in self.engine.scheduler.running():
@@ -227,10 +218,6 @@ class Worker:
         self._end(until, drained=False)
 
     def _end(self, until: float, *, drained: bool) -> bool:
-        """End all threads in order: runners, transactions, dead-letter hooks, the lifespan, the poller.
-
-        True if all was released.
-        """
         self.engine.scheduler.stop()
         ended = self.dispatcher.join(time.monotonic() + (1.0 if drained else 0.1))
         transactions_ended = self.poller.end_transactions()
@@ -252,7 +239,6 @@ class Worker:
 
 
 def _build_routes(handlers: Handlers, subscription: str, settings: Settings, observers: Observers) -> Routes[Endpoint]:
-    """Return the endpoint of each event type that the subscription handles."""
     missed = None
     # Other subscriptions mostly want few types, so no warning is due for the rest.
     if subscription == "default":
@@ -276,10 +262,8 @@ def _handler_kinds(routes: Routes[Endpoint]) -> set[RunKind]:
 
 
 def _build_drive(routes: Routes[Endpoint], concurrency: int, loop: EventLoop) -> RunnerSetup:
-    """Return the queue and the loop of the runners.
-
-    A single runner takes many lanes at a time, unless a list handler may take the events that the runner has not begun.
-    """
+    # A single runner takes many lanes at a time, unless a list handler may take the events that the runner has not
+    # begun.
     alone, kinds = concurrency == 1, _handler_kinds(routes)
     queue = ReadyQueue(BUNDLE if alone and RunKind.BATCH not in kinds else 1)
     shared_lanes = RunKind.TRANSACTIONAL not in kinds and not any(each.handler.per_key for each in routes.all())
@@ -289,7 +273,6 @@ def _build_drive(routes: Routes[Endpoint], concurrency: int, loop: EventLoop) ->
 def _engine_factory(
     settings: Settings, routes: Routes[Endpoint], runner_setup: RunnerSetup, *, dead_letters: bool
 ) -> Callable[..., Engine]:
-    """Return a factory of engines for these handlers, which takes the remaining arguments."""
     bounds = ReadBounds(
         settings.page, settings.window, settings.max_parked, settings.window_bytes, settings.max_waiting
     )
@@ -306,10 +289,8 @@ def _engine_factory(
 
 
 def _longest_timeout(routes: Routes[Endpoint], settings: Settings) -> float:
-    """Return the longest timeout of a handler (seconds), or 0.0 if a handler has none.
-
-    The default endpoint counts only if it is the application's. Otherwise it does nothing that could last.
-    """
+    """Return the longest timeout of a handler (seconds), or 0.0 if a handler has none."""
+    # The default endpoint does nothing that could last, unless it is the application's.
     may_last = routes.all() if callable(settings.on_unroutable) else routes.registered()
     timeouts = [endpoint.handler.timeout for endpoint in may_last] or [settings.handler_timeout]
     return 0.0 if None in timeouts else max(timeout for timeout in timeouts if timeout)

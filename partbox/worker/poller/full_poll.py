@@ -72,11 +72,9 @@ class RecordIds(Sequence[tuple[int, int]]):
 
 
 class PollRequest(NamedTuple):
-    """The parameters of one full poll.
+    """The parameters of one full poll, of ids above `lo` and up to `hi`.
 
-    Ids are read above `lo` and up to `hi`. `cursors` and `asks` are in the order of `credit.partitions`. `shared` is
-    the page of the partitions in lockstep. `sweep_plan` is None if every partition is searched separately. `alone` is
-    True for partitions that were claimed and not read since.
+    `cursors` and `asks` are in the order of `credit.partitions`. `alone`: the partitions were just claimed.
     """
 
     credit: Credit
@@ -90,10 +88,7 @@ class PollRequest(NamedTuple):
 
 
 class FullReader:
-    """Reads full pages on the poller's connection, and passes them to the intake.
-
-    `is_calm` is True while the last page was small enough for a quick poll.
-    """
+    """The reader of full pages. `is_calm` is True while the last page was small enough for a quick poll."""
 
     def __init__(self, context: Context, payloads: PayloadFetcher) -> None:
         self._credits = context.engine.credits
@@ -110,10 +105,7 @@ class FullReader:
         self._is_dense = False
 
     def take_credit(self, partitions: list[Partition]) -> Credit:
-        """Return the credit of the next poll of `partitions`.
-
-        Park the events that have blocked reading for too long.
-        """
+        """Return the credit of the next poll, and park the events that have blocked it for too long."""
         credit = self._credits.ask(partitions)
         self.evict_slow(credit.blocked_by_slow)
         return credit
@@ -124,10 +116,7 @@ class FullReader:
             self._credits.evict_slow(blocked_by_slow, time.monotonic())
 
     def build_request(self, horizon: Horizon, credit: Credit, *, alone: bool) -> PollRequest:
-        """Build the request for a poll of the partitions of `credit`.
-
-        With `alone`, the partitions do not use the shared page of `horizon`, and each has a page of its own afterwards.
-        """
+        """Build the request for a poll. `alone`: the partitions were just claimed, and share no page yet."""
         shared = None if alone else horizon.shared
         cursors = cursors_of(credit.partitions)
         asks = [cursor.ask(room, shared) for cursor, room in zip(cursors, credit.rooms, strict=True)]
@@ -158,16 +147,13 @@ class FullReader:
                 return came
             with prefetch(partial(self._fetch_page, conn, next_request)) as next_page:
                 self._intake.hand_over(moved, fetched)
-                # Drop these references so that the runner of an event frees its memory, while it is in that processor's
-                # cache.
+                # Drop these references, so that the runner of an event frees the event's memory while the processor has
+                # it cached.
                 del polled, fetched, moved
             request, (polled, asked_at) = next_request, next_page.result(0)
 
     def _next_request(self, horizon: Horizon, request: PollRequest) -> PollRequest | None:
-        """Return the request for the next page, or None if reading on at once does not pay.
-
-        Reading on pays if the page brings only a backlog, and there is room for half a page.
-        """
+        """Return the next request if it brings only a backlog and there is room for half a page, else None."""
         if request.sweep_plan is None or not self._is_dense:
             return None
         credit = self.take_credit(request.credit.partitions)
@@ -243,7 +229,6 @@ class FullReader:
             self._observers.read(RecordIds(rows), time.monotonic() - asked_at, late_ids)
 
     def _complete_page(self, conn: Connection[Any], credit: Credit, polled: PolledPage) -> FetchedPage:
-        """Fetch the large payloads that the poll left out and that are needed now, within the bytes of the credit."""
         rows, clock, stats = polled.rows, polled.clock, polled.stats
         large = list_incomplete(rows) if stats.has_incomplete else []
         if large:

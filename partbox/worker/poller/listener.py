@@ -49,7 +49,7 @@ class Listener:
         self._conn: WatchedConnection | None = None
         self._close_asked = threading.Event()
         self._error: Exception | None = None
-        # The connection whose socket is registered with the wakeup. Only the poller's thread uses it.
+        # The connection whose socket the wakeup watches. Only the poller's thread uses it.
         self._watched_conn: WatchedConnection | None = None
         self._thread: threading.Thread | None = None
 
@@ -60,20 +60,14 @@ class Listener:
             self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, and wait for it for up to `JOIN_TIMEOUT` seconds.
-
-        A thread that is still connecting has nothing to finish, so it is not waited for any longer.
-        """
+        """End the thread. Wait for it only briefly (`JOIN_TIMEOUT`): while it connects it has nothing to finish."""
         self._ended.set()
         self._close_asked.set()
         if self._thread is not None:
             self._thread.join(JOIN_TIMEOUT)
 
     def read_notifications(self) -> None:
-        """Handle all notifications that have arrived, without blocking. Only the poller's thread calls this.
-
-        If the connection has failed, its socket is no longer watched, and the listener's thread reconnects.
-        """
+        """Handle all notifications that have arrived, or note that the connection is lost. The poller's thread only."""
         conn = self._conn
         if conn is None:
             return
@@ -108,10 +102,10 @@ class Listener:
         return called
 
     def handle_notification(self, payload: str) -> None:
-        """Handle one notification: the probe, or a ring; wake the poller if it concerns this process.
+        """Handle the probe or a ring, and wake the poller if it concerns this process.
 
-        A ring is for all (`RING_ALL`), for one partition by number, for all sleepers (`RING_BACK`), or for a changed
-        plan or changed parked rows of a subscription (`RING_CHANGED`).
+        A ring is for all, for one partition, for all sleepers (`RING_BACK`), or for a changed plan or changed parked
+        rows.
         """
         if payload == self._probe_awaited:
             self.is_hearing, self._is_loss_logged = True, False
@@ -147,10 +141,7 @@ class Listener:
         return connect(dsn, lease=lease, pooler=pooler, name="partbox listener")
 
     def _serve(self, conn: WatchedConnection) -> None:
-        """Listen on `conn` until the poller reports an error or the listener is stopped.
-
-        All reading is done by the poller's thread. This thread only waits.
-        """
+        """Listen on `conn`, which the poller reads, until the poller reports an error or the listener stops."""
         bell.listen(conn, self._settings.schema_name)
         self._close_asked.clear()
         self._error = None
@@ -164,7 +155,6 @@ class Listener:
             raise self._error
 
     def _note_lost(self, error: Exception) -> None:
-        """Record that notifications no longer arrive, and log it once per loss."""
         self._probe_awaited = ""
         self.is_hearing, self._probe_to_send = False, None
         self._wakeup.call()

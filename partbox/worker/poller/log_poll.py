@@ -34,10 +34,10 @@ FOLLOW_INTERVAL = 1.0
 
 
 class LogReader:
-    """Reads new records for the partitions of one process. Only the poller's thread uses it.
+    """The reader of new records for one process. Only the poller's thread uses it.
 
-    `waits_for_saves` is True if all partitions have a backlog and enough of it is in memory. `log_state` describes the
-    log at the last poll for the bell, or is None unless everything that may be read was read.
+    `waits_for_saves`: all partitions have a backlog, and enough of it is in memory. `log_state`: the log at the last
+    poll, if everything that may be read was read, else None.
     """
 
     def __init__(self, context: Context, payloads: PayloadFetcher) -> None:
@@ -51,10 +51,7 @@ class LogReader:
         self.forget()
 
     def forget(self) -> None:
-        """Forget all pages and fences.
-
-        A new incarnation of the server may have begun, in which nothing known of ids and transactions holds.
-        """
+        """Forget everything: a new incarnation of the server may use ids and transaction ids again."""
         self._horizon = Horizon()
         self._looked_at = self._read_at = self._credit_at = self._followed_at = 0.0
         self._full.forget()
@@ -68,10 +65,7 @@ class LogReader:
         self.regroup()
 
     def regroup(self) -> None:
-        """Group the partitions anew in the next step.
-
-        Some may have come, gone, begun to drain, or changed their mode.
-        """
+        """Group the partitions anew: some may have come, gone, begun to drain, or changed their mode."""
         self._groups: PollGroups | None = None
 
     def list_transactions(self) -> list[int]:
@@ -85,10 +79,7 @@ class LogReader:
         self._tick_check = look
 
     def read(self, conn: Connection[Any], may_continue: Callable[[], bool] = lambda: False) -> bool:
-        """Poll the log once. Return True if anything came.
-
-        On a backlog, page follows page while `may_continue` returns True.
-        """
+        """Poll the log, and on a backlog go on while `may_continue` returns True. Return True if anything came."""
         self.waits_for_saves = False
         self.log_state = None
         look, self._tick_check = self._tick_check, None
@@ -126,9 +117,9 @@ class LogReader:
         return has_new
 
     def _poll_quickly(self, conn: Connection[Any], groups: PollGroups) -> tuple[bool, IdleCheck] | None:
-        """Run a quick poll. Return whether anything came, and its idle check, or None if the page does not count.
+        """Poll.
 
-        If the page does not count, nothing has moved.
+        Return whether anything came, with the idle check. None: the page does not count, and nothing has moved.
         """
         shared, horizon = self._horizon.shared, self._horizon
         # Partitions are caught up only after they have read a shared page.
@@ -165,9 +156,9 @@ class LogReader:
         return fetched if not fetched.ends else None
 
     def _is_full_read_due(self, groups: PollGroups) -> bool:
-        """Return True if all partitions should be read in full for the sake of the partitions behind.
+        """Return True if all should be read in full for the partitions behind.
 
-        A full read is due at once, unless each partition behind has a backlog that its window may have no room for.
+        That is at once, unless each of these partitions has a backlog, for which its window may have no room.
         """
         if not groups.behind or not groups.have_backlogs():
             return bool(groups.behind)
@@ -180,10 +171,7 @@ class LogReader:
         return waited > credit.patience or credit.is_worth(waited)
 
     def _advance_quiet(self, groups: PollGroups) -> None:
-        """Move the cursors of quiet partitions at intervals, so that they are saved.
-
-        Saved cursors hold the purge back.
-        """
+        """Move the cursors of quiet partitions now and then, to have them saved: saved cursors hold the purge back."""
         now, shared = time.monotonic(), self._horizon.shared
         if shared is not None and shared is not self._followed_page and now - self._followed_at > FOLLOW_INTERVAL:
             self._followed_page, self._followed_at = shared, now
@@ -192,7 +180,6 @@ class LogReader:
     def _read_together(
         self, conn: Connection[Any], groups: PollGroups, look: IdleCheck | None, may_continue: Callable[[], bool]
     ) -> bool:
-        """Read the partitions that share a page, unless they have no room or an idle check finds nothing new."""
         # An idle process runs this 25 times a second, so the credit of 256 partitions is computed only where it may
         # matter.
         backlogs = groups.backlogs()
@@ -212,7 +199,7 @@ class LogReader:
         return self._full.read_pages(conn, self._horizon, request, may_continue)
 
     def _check_idle(self, conn: Connection[Any]) -> IdleCheck:
-        """Run an idle check. The fence in the check lets the shared page become settled without any other traffic."""
+        """Run an idle check. The fence in it lets the shared page become settled without other traffic."""
         look = idle_check.run(conn, self._schema, self._horizon.listed())
         self._horizon.add_fence(look.fence)
         self._looked_at = time.monotonic()

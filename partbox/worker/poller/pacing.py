@@ -21,12 +21,7 @@ OTHERS_PAUSE = 0.010
 
 
 class Pacer:
-    """The computation of pauses, and the flag of the bell.
-
-    Only the poller's thread uses a pacer, except for `reset_pause` and `stop`.
-
-    Without the bell the pauses grow from `poll_busy` to `poll_idle` while nothing comes.
-    """
+    """The pauses of the poller, and the flag of the bell. Only `reset_pause` and `stop` are for any thread."""
 
     def __init__(self, context: Context) -> None:
         self.listener = Listener(context)
@@ -59,9 +54,7 @@ class Pacer:
             self._set_sequence(conn, bell_sequence.sequence)
 
     def next_pause(self, conn: Connection[Any], has_new: bool, log_state: BellPoll | None, nap: float = NAP) -> float:
-        """Return the longest pause before the next poll (seconds).
-
-        `has_new` says whether the last poll brought records.
+        """Return the longest pause before the next poll (seconds). `has_new`: the last poll brought records.
 
         `log_state` is None if there may be more to read. `nap` is the longest pause while the flag is up (seconds).
         """
@@ -84,7 +77,6 @@ class Pacer:
     def _update_flag(
         self, conn: Connection[Any], sequence: int, now: float, log_state: BellPoll | None, nap: float
     ) -> None:
-        """Send the probe if it is due, and raise or lower the flag as `SleepControl` decides."""
         schema, listener, doze = self._settings.schema_name, self.listener, self._doze
         try:
             listener.start()
@@ -114,7 +106,6 @@ class Pacer:
             self._context.log("bell_lost", text, self._settings.poll_idle * 1000, error)
 
     def _can_hear(self, now: float) -> bool:
-        """Return True if rings may be sent and would be heard."""
         return self.listener.is_hearing and now >= self._queue_full_until
 
     def _raise_flag(self, conn: Connection[Any], sequence: int, nap: float) -> None:
@@ -127,10 +118,7 @@ class Pacer:
             self._doze.raised(sent_at, was_up=was_up)
 
     def _stay_awake(self, now: float) -> None:
-        """Keep the poller awake for `QUEUE_FULL_PAUSE` seconds, and log it once.
-
-        No session should ring while the server's notification queue is filling up (⛨ DESIGN 4, I3).
-        """
+        """Stay awake for a while, as no session should ring while the server's queue is filling up (⛨ DESIGN 4, I3)."""
         self._queue_full_until = now + QUEUE_FULL_PAUSE
         self._doze.lowered()
         if not self._is_full_logged:

@@ -33,10 +33,7 @@ MAX_IN_MEMORY = 400
 
 
 class ParkedReader:
-    """Fetches the records of parked rows that are due. Only the poller's thread uses it.
-
-    After a statement timeout fewer are fetched at once: half of the last number, and one more after each success.
-    """
+    """The reader of parked rows that are due. Only the poller's thread uses it."""
 
     def __init__(self, context: Context, payloads: PayloadFetcher, reports: EventReports) -> None:
         self._context = context
@@ -44,14 +41,12 @@ class ParkedReader:
         self._dead_letters = context.engine.dead_letters
         self._payloads = payloads
         self._reports = reports
+        # Both are halved after a statement that took too long, and grow by one with each success.
         self._chain_limit, self._row_limit = MAX_CHAINS, MAX_ROWS
         self._schema = context.schema
 
     def fetch_blocked(self, conn: Connection[Any], me: UUID | None) -> None:
-        """Fetch and queue the heads of blocked keys that may run now, and the rows that may follow them.
-
-        Does nothing if `me` is None. If a statement fails, the keys are put back and wake again.
-        """
+        """Fetch and queue the heads of blocked keys that may run now, and the rows that may follow them."""
         if me is None:
             return
         woken, left = self._turns.wake(time.monotonic(), self._chain_limit)
@@ -72,10 +67,7 @@ class ParkedReader:
         self._report_buried(self._turns.queue(woken, bodies, dead))
 
     def fetch_due(self, conn: Connection[Any], me: UUID | None, numbers: Collection[int]) -> bool:
-        """Fetch and queue due rows of partitions `numbers` that block nothing. Return True if there may be more.
-
-        Does nothing if `me` is None. Dead rows for the dead-letter hook come the same way, with a limit of their own.
-        """
+        """Fetch and queue due rows of these partitions that block nothing. Return True if there may be more."""
         asked = self._turns.build_due_query(numbers, self._row_limit // 2)
         room = min(self._row_limit, MAX_IN_MEMORY + asked.in_line - len(asked.taken))
         if asked.bytes <= 0 or me is None or room <= 0:
@@ -131,10 +123,7 @@ class ParkedReader:
     def _charge_suspects(
         self, conn: Connection[Any], me: UUID, suspects: Sequence[SuspectRow], bodies: Mapping[int, Row]
     ) -> dict[int, Verdict]:
-        """Count an attempt of each suspect before it runs.
-
-        Return the verdicts on suspects without attempts left, by id.
-        """
+        """Count an attempt of each suspect before it runs. Return verdicts on suspects without attempts left, by id."""
         with_body = [each for each in suspects if each.row.id in bodies]
         dead = {
             each.row.id: verdict for each in with_body if (verdict := self._exhausted_verdict(each, bodies)) is not None
@@ -166,10 +155,7 @@ class ParkedReader:
     def _fetch_bodies(
         self, conn: Connection[Any], wanted: Sequence[tuple[int, int]], left: int
     ) -> tuple[dict[int, Row], set[int]]:
-        """Return the records of (partition, id) pairs by id, and the ids left out because they are large.
-
-        Large payloads may have `left` bytes together.
-        """
+        """Return the records by id, large payloads within `left` bytes, and the ids left out because they are large."""
         bodies = {row[ID]: row for row in records.bodies(conn, self._schema, wanted)}
         large = {row[LOG_POSITION] for row in list_incomplete(list(bodies.values()))}
         if not large:

@@ -29,7 +29,7 @@ RecordKey = tuple[int, int]
 
 
 class PayloadFetcher:
-    """Fetches large payloads on the poller's thread, and adapts the bytes of a statement to its duration."""
+    """The fetcher of large payloads. Only the poller's thread uses it."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -48,9 +48,9 @@ class PayloadFetcher:
         cap: int,
         clock: int,
     ) -> FetchedPage:
-        """Fetch payloads of the `left_out` rows, within `left` bytes, and return the page.
+        """Fetch payloads of the `left_out` rows within `left` bytes, and return the page.
 
-        Partitions in `greedy` get none. `ends` of the page has the first id of each partition that is still left out.
+        `greedy` partitions get none.
         """
         wanted = self._interleave(row[LOG_POSITION] for row in left_out if row[PARTITION] not in greedy)
         fetched = self.fetch(conn, wanted, left)
@@ -67,11 +67,7 @@ class PayloadFetcher:
         return FetchedPage(present, large, ends, cap, clock, PageStats(present))
 
     def fetch(self, conn: Connection[Any], wanted: Sequence[RecordKey], left: int) -> dict[RecordKey, Row | None]:
-        """Fetch the first of the `wanted` rows with their payloads, while `left` bytes last.
-
-        A record that is gone maps to None. Rows that did not fit are missing from the result, which is empty after a
-        statement timeout. Raises `HungError` if the server does not answer.
-        """
+        """Fetch the first of the `wanted` rows, while `left` bytes last. A record that is gone maps to None."""
         if not wanted or left <= 0:
             return {}
         most, began = min(left, self._fetch_bytes), time.monotonic()
@@ -93,10 +89,7 @@ class PayloadFetcher:
         return fetched
 
     def _interleave(self, pairs: Iterable[RecordKey]) -> list[RecordKey]:
-        """Order the pairs: the first of every partition, then the second of every partition.
-
-        So none waits for the backlog of another. The partition that begins changes from page to page.
-        """
+        """Order pairs: the first of every partition, then the second of each, so that none waits for a backlog."""
         ranks: dict[int, count[int]] = defaultdict(count)
         ranked = [
             (next(ranks[number]), (number - self._first_partition) % 256, id, number) for number, id in sorted(pairs)

@@ -46,10 +46,7 @@ RECONNECT_PAUSES = (0.1, 2.0)
 
 @dataclass(eq=False)
 class Poller:
-    """The thread that reads the partitions of one process, with all parts that it drives.
-
-    `restart_asked` is set if the data that was read may be wrong and a new session must begin.
-    """
+    """The thread that reads the partitions of one process, with all parts that it drives."""
 
     context: Context
     sessions: SessionFactory
@@ -63,6 +60,7 @@ class Poller:
     pacer: Pacer
     saver: Saver
     transactor: Transactor | None
+    # Set if the data that was read may be wrong, so that a new session must begin.
     restart_asked: threading.Event = field(default_factory=threading.Event)
     _end_asked: threading.Event = field(default_factory=threading.Event)
     _has_begun: bool = False
@@ -90,10 +88,7 @@ class Poller:
         self._wakeup.call()
 
     def end_transactions(self) -> bool:
-        """End the transactor after its current transaction.
-
-        Return False if a transactional handler had to be abandoned.
-        """
+        """End after the current transaction. Return False if a transactional handler had to be abandoned."""
         return self.transactor is None or self.transactor.stop(1.0)
 
     def end(self) -> None:
@@ -105,7 +100,7 @@ class Poller:
         self.saver.stop()
 
     def restart_session(self) -> None:
-        """Begin a new session on new connections. A connection is lost, or the data that was read may be wrong."""
+        """Request a new session on new connections: one is lost, or the data that was read may be wrong."""
         self.restart_asked.set()
         self._wakeup.call()
 
@@ -117,10 +112,7 @@ class Poller:
             self.context.signals.report_failure(error)
 
     def _try_session(self) -> None:
-        """Run a session, and pause before the next one if a connection was lost.
-
-        The first session raises `TransientSchemaError`. Later sessions are tried again after it.
-        """
+        """Run a session, and pause if it failed. `TransientSchemaError` is raised if it ends the first session."""
         try:
             self._run_session()
         except (Error, TransientSchemaError) as error:
@@ -133,10 +125,7 @@ class Poller:
             self._reconnect_in = min(RECONNECT_PAUSES[1], self._reconnect_in * 2)
 
     def _run_session(self) -> None:
-        """Connect, and run steps until a connection is lost or the poller ends.
-
-        All is read anew after that (⛨ DESIGN 4).
-        """
+        """Connect, and run steps until a connection is lost. All is read anew after that (⛨ DESIGN 4)."""
         with ExitStack() as connections:
             needs_lent_conn = self.transactor is not None and self.transactor.effects.needs_lent_conn
             close_effects = self.transactor.close if self.transactor is not None and needs_lent_conn else None
@@ -152,8 +141,8 @@ class Poller:
     def begin_session(self, session: Session, *, checked: bool = False) -> None:
         """Begin a session on new connections, with nothing known of the log.
 
-        Raises `SchemaError` unless this is our schema, in its own cluster, and all of it can be read. `checked` skips
-        the checks if an earlier session has made them.
+        Raises `SchemaError` unless this is our schema, in its own cluster, and all of it can be read; not if an earlier
+        session has `checked` this.
         """
         schema = self.context.schema
         if not checked:
@@ -173,7 +162,6 @@ class Poller:
         self._resume_partitions(session)
 
     def _resume_partitions(self, session: Session) -> None:
-        """Take up the partitions anew while nothing is written, then give the writers their connections."""
         self._pause_writers()
         conn = session.reading
         self._engine.intake.wanted_types = subscriptions.wanted_types(
@@ -194,7 +182,6 @@ class Poller:
         self.saver.set_connection(None, None)
 
     def _try_step(self, session: Session) -> None:
-        """Run a step and wait for the next. An error is logged and tried again, unless it ends the session."""
         try:
             has_new = self.run_step(session)
             self._slot[READ_AT] = boottime()
@@ -204,7 +191,7 @@ class Poller:
             if session.reading.closed or proof.ends_session(error):
                 raise
             self.context.log("loop_error", "reading failed and is tried again: %s", error, loop="poller")
-            # As above: unread notifications fill the server's notification queue.
+            # Unread notifications fill the server's notification queue.
             self.pacer.listener.read_notifications()
             self._end_asked.wait(RETRY_PAUSE)
 
@@ -227,7 +214,6 @@ class Poller:
         return self.reader.read(conn, self._may_continue)
 
     def _begin_step(self) -> None:
-        """Show the supervisor that the poller lives, check overdue handlers, and reset the wakeup."""
         # An observer, or the function that supplies the DSN, may have forked.
         if self._engine.is_forked:
             exit_forked(None)
@@ -240,7 +226,6 @@ class Poller:
         self._engine.limits.give_permits(time.monotonic())
 
     def _drain(self, conn: Connection[Any]) -> None:
-        """Drain all partitions, and note in the database that this process was asked to end."""
         self.ownership.drain_all()
         self.ownership.note_leaving(conn)
         self.reader.regroup()
@@ -298,10 +283,7 @@ class Poller:
         return longest_tick(owned, self.context.settings.lease, calm=calm)
 
     def _wait(self, conn: Connection[Any], has_new: bool) -> None:
-        """Wait until the next step is due or the poller is woken.
-
-        Give out permits of limits that fall due meanwhile.
-        """
+        """Wait until the next step is due or the poller is woken, and give out permits that fall due meanwhile."""
         most = self._longest_pause()
         # The longest pause may have become shorter since the tick, if something has come.
         self._tick_at = min(self._tick_at, self._ticked_at + most)

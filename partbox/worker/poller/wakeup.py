@@ -19,7 +19,7 @@ class Wakeup:
     """An event that any thread sets, and one thread waits for and clears. A socket pair wakes the waiting thread.
 
     The pair is made when a thread first waits, so a worker that never starts opens nothing. The flag of the bell is
-    something else: it is kept by the server, and says that a worker waits.
+    another thing, kept by the server.
     """
 
     def __init__(self) -> None:
@@ -54,17 +54,14 @@ class Wakeup:
                     self._far_end.send(b"!")
 
     def clear(self) -> None:
-        """Clear the event. The reasons of all calls until the end of this one must be served afterwards."""
+        """Clear the event. The caller then serves all calls until the end of this one."""
         if self._set:
             self._drain_socket()
             # Clear the flag last: a caller that finds it set until here relies on the poller's next step.
             self._set = False
 
     def wait(self, seconds: float) -> bool:
-        """Wait for up to `seconds` until the event is set. Return True if it is set.
-
-        Calls the callback of the watched socket in this thread whenever the socket is readable.
-        """
+        """Wait for up to `seconds` until the event is set, and return True if it is. Rings are handled meanwhile."""
         end = time.monotonic() + seconds
         if self._far_end is None:
             self._make_pair()
@@ -96,14 +93,11 @@ class Wakeup:
             self._on_readable = None
 
     def _make_pair(self) -> None:
-        """Create the socket pair.
-
-        The sockets are closed with this object, but not at exit, as daemon threads wait then.
-        """
         self._near_end, far_end = socket.socketpair()
         self._selector.register(self._near_end, selectors.EVENT_READ)
         for end in (self._near_end, far_end):
             end.setblocking(False)
+            # Not at exit, as daemon threads go on until the process ends.
             finalize(self, end.close).atexit = False
         # Set this last, before the flag is read: a caller that does not see it has set the flag.
         self._far_end = far_end
