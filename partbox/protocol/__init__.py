@@ -1,64 +1,73 @@
-"""Pure decisions: plain data in, plain data out; no clock, no database, no threads.
+"""The pure rules of delivery: functions and data without I/O, threads or clocks.
 
-This is what the rules of the cursor rest on.
+The rules for reading the log work as follows.
 
-**A cursor is a PostgreSQL snapshot.** The log is never updated. What has been consumed of a partition is one small
-row: a snapshot S, a last id L and a floor F.
+**A cursor is a PostgreSQL snapshot.** The log is never updated. The consumed part of a partition is described by one
+small row: a snapshot S, a last id L and a floor F.
 
     id <= L and xid visible in S       consumed: done, or parked
     id >  L                            not consumed: *new*
     id <= L and xid not visible in S   not consumed: it had not committed at S and arrives *late*
-    id <= F                            nothing there will *become* visible any more; it need not have been read
+    id <= F                            no such record will *become* visible; those that are visible may be unread
 
-The order of records is that of their ids. Ids are drawn before their transaction commits, so a late record may lie
-anywhere below L; the snapshot finds it, without a status column and without waiting for the oldest transaction.
+Records are ordered by id. A transaction draws its ids before it commits, so a late record can have any id below L. The
+snapshot is enough to find late records: the log needs no status column, and readers need not wait for the oldest
+transaction.
 
-**Pages** (`horizon`, `cursor`). A poll returns a page: the snapshot N at which it was read, all late records of each
-partition, and as many new ones as there is room for. A partition just claimed is *fresh*: polled alone, from its own
-(S, L, F). After an uncut page it takes part in the shared poll from the page it has, and after that poll it is in
-*lockstep*: it has the page that all share. A page is *cut* when there are too many late records, or too long a range
-to search for them. Then the piece is delivered, the partition's new records of that page are discarded (what precedes
-them may be in the rest), and (S, L, F) stay. The snapshot T of the first piece is remembered: later pieces read what
-is visible in T, from where the last piece ended. When the range is through, T becomes S. So every poll is bounded,
-and each one makes progress.
+**Pages** (`horizon`, `cursor`). A poll returns a page: the snapshot N at which the log was read, all late records of
+each partition, and as many new records as there is room for. A partition that was just claimed is *fresh*: it is polled
+alone, from its own (S, L, F). After an uncut page, the partition takes part in the shared poll with the page that it
+has. From the end of that poll on, the partition is in *lockstep*: it shares its page with the others.
 
-**The quick poll** (`quick_poll`). A partition in lockstep that has all that the shared page S sees is *caught up*: what
-is unread of it is exactly what S does not see. One scan of a range of ids finds that for all that are caught up,
-however many they are, and S moves on for all of them without touching one of which nothing came. Who is behind keeps
-the page that it has, and is read in full.
+A page is *cut* if a partition has too many late records, or if the range in which to search for late records is too
+long. The first piece is then delivered. The partition's new records of that page are discarded, because the rest of the
+page may contain records that come before them. S, L and F stay as they are. The snapshot T of the first piece is kept,
+and each later piece reads the records visible in T from the end of the previous piece on. At the end of the range, S
+becomes T. Every poll is therefore bounded, and every poll makes progress.
 
-**The sweep** (`sweep`). Partitions with a backlog at about the same place are not searched one by one in a full poll:
-one scan in the order of ids brings the next records of all of them. What comes of one is still the first of its records
-above L. A scan that stopped before the end may have left records of any of them, so none counts as read to the end.
+**The quick poll** (`quick_poll`). A partition in lockstep that has everything visible in the shared snapshot S is
+*caught up*: its unread records are exactly the records that S does not see. One scan of a range of ids finds these
+records for all partitions that are caught up, however many there are. S then moves on for all of them, without any work
+for partitions without records. A partition that is behind keeps its page and is read by a full poll.
 
-**The horizon** (`horizon`) bounds the search for late records. A *fence* (U, G) says that any transaction with
-xid > U draws only ids > G. It is made by reading G, the ids drawn so far, and only then U, the last transaction id
-given out. A snapshot lists the transactions in progress. When one is first seen, its *bound* is fixed: the G of the
-newest fence with U below its xid. It will never write at or below its bound. The trap: xmax of a snapshot is one past
-the highest *completed* xid, so a running transaction may have an xid at or above xmax and then is not listed. "xid >=
-xmax(S) began after S" is therefore false; only a fence with U < xmax(S) says something about such a transaction, which
-is why the newest of those is kept.
+**The sweep** (`sweep`). If many partitions have a backlog at about the same id, a full poll does not search them one by
+one. A single scan in id order returns the next records of all of them. The records of each partition are still its
+first records above L. A scan that stopped before the end may have missed records of any partition, so no partition
+counts as read to the end.
 
-**The floor** of a page is the least bound of what N lists and of what had no xid yet at N (xmax(N) and above). It is
-saved with the page, because whoever takes over has no memory of the bounds. The owner's own next search counts only
-the bounds of listed transactions that have *ended* by then: one that stays open neither stalls delivery, nor widens
-the search, nor cuts every next page again. After an uncut page that left room, L is raised to the floor, so that
-quiet partitions hold back neither pruning nor purge.
+**The horizon** (`horizon`) bounds the search for late records. A *fence* (U, G) states that every transaction with xid
+> U draws only ids > G. To make a fence, read G, the last id drawn, and only then U, the last transaction id assigned. A
+snapshot lists the transactions in progress. When a transaction is first seen in a list, its *bound* is fixed: the G of
+the newest fence with U below its xid. The transaction will never write an id at or below its bound.
 
-**Progress, and what may be saved** (`progress`). A record is finished when its handler is done, or when it is parked
-in this save or an earlier one (`parking`). Of pages P1…Pm, read at N1…Nm with floors F1…Fm:
+There is a trap. The xmax of a snapshot is one past the highest *completed* xid, so a running transaction may have an
+xid at or above xmax, and the snapshot does not list it. The claim "a transaction with xid >= xmax(S) began after S" is
+therefore false. Only a fence with U < xmax(S) says something about such a transaction, so the newest of these fences is
+kept.
+
+**The floor** of a page is the smallest bound of the transactions that N lists and of the transactions that had no xid
+yet at N (xmax(N) and above). The floor is saved with the page, because the next owner of the partition does not know
+the bounds. The present owner's next search counts only the bounds of listed transactions that have *ended* since. A
+transaction that stays open thus neither stalls delivery, nor widens the search, nor causes every next page to be cut.
+After an uncut page that did not fill its room, L is raised to the floor, so that a quiet partition prevents neither
+pruning nor purge.
+
+**Progress, and what a save may contain** (`progress`). A record is finished if its handler is done, or if the record is
+parked in this save or an earlier save (`parking`). For pages P1…Pm, read at N1…Nm with floors F1…Fm:
 
     L*  the last id of the finished prefix of all new records, in id order
-    k   the greatest such that in *every* page 1…k each late record with id <= L* is finished
-    save (N_k, L*, F_k): that page's floor, never a later one
+    k   the greatest number such that in *every* page 1…k each late record with id <= L* is finished
+    save (N_k, L*, F_k): the floor of that page, never a later floor
 
-Late records above L* may be unfinished: for the saved cursor they are new.
+Late records above L* may be unfinished, because the saved cursor treats them as new.
 
-**The bell** (`bell`). An idle worker raises a flag before it sleeps, and who publishes and finds it up rings. It
-bears on latency alone (⛨): what is read, and what may be saved, does not depend on it.
+**The bell** (`bell`). An idle worker raises a flag before it sleeps, and a publisher that finds the flag up notifies.
+The bell affects latency only (⛨): neither the reading of records nor the contents of a save depend on it.
 
-**One life.** All this holds for one life of the server: ids and xids may be reused after a crash that lost a tail.
-When a connection is lost, fences, bounds and pages are forgotten, and reading goes on from the saved cursor.
+**One life.** All of this holds within one life of the server. After a crash that lost a tail of the log, ids and xids
+may be used again. When a connection is lost, fences, bounds and pages are dropped, and reading resumes at the saved
+cursor.
 
-The statements are in `db.delivery.records` and `db.delivery.cursors`; `worker.poller` polls and `worker.saver` saves.
+The SQL statements are in `db.delivery.records` and `db.delivery.cursors`. `worker.poller` polls, and `worker.saver`
+saves.
 """

@@ -1,8 +1,8 @@
-"""The assignment of partitions to instances: equal shares, as few moves as possible.
+"""Assign the partitions of a subscription to worker processes in equal shares, with as few moves as possible.
 
-A partition whose assignee is among the instances stays with it unless that instance holds more than its share. With
-n partitions and m instances n mod m shares are one larger than the others; they go to the instances that hold most
-already, because each of them then gives one partition less away.
+A partition stays with its assignee as long as the assignee is alive and holds no more than its share. With n partitions
+and m instances, n mod m shares are larger by one. The larger shares go to the instances that already hold the most
+partitions, because each of these instances then has to give away one partition less.
 """
 
 from collections import Counter
@@ -13,10 +13,10 @@ Assignees = Sequence[UUID | None]
 
 
 def assign(partitions: Assignees, instances: Collection[UUID]) -> list[UUID | None]:
-    """The assignee of each partition; `partitions` holds the present one at the index of the partition.
+    """Return the new assignee of each partition, given the present assignees by partition number.
 
-    Shares differ by at most one, the number of moves is the least possible, the order of `instances` does not
-    matter, and the result of a result is itself. Without instances everything is None.
+    Shares differ by at most one, and the number of moves is the smallest possible. The result does not depend on the
+    order of `instances`, and assigning the result again changes nothing. Without instances, every assignee is None.
     """
     if not instances:
         return [None] * len(partitions)
@@ -32,9 +32,10 @@ def assign(partitions: Assignees, instances: Collection[UUID]) -> list[UUID | No
 
 
 def needs_plan(partitions: Assignees, instances: Collection[UUID]) -> bool:
-    """True if a partition lacks a living assignee, or shares differ by more than one.
+    """Return True if a partition has no living assignee, or if two shares differ by more than one partition.
 
-    Never "differs from what `assign` would say": two versions of it in a rolling deploy would undo each other.
+    The present assignees are not compared with the result of `assign`: in a rolling deploy, two versions of `assign`
+    would undo each other's plans for ever.
     """
     if not instances:
         return any(assignee is not None for assignee in partitions)
@@ -55,7 +56,10 @@ def _share_room(partitions: Assignees, instances: Collection[UUID]) -> Counter[U
 
 
 def _spread_takers(room: Counter[UUID | None]) -> Iterator[UUID]:
-    """Each instance as often as it has room, in turns, so that neighbouring partitions spread."""
+    """Yield each instance as often as it has room, in rotation.
+
+    Neighbouring partitions thereby go to different instances.
+    """
     left = sorted(instance for instance, free in room.items() if instance and free > 0)
     while left:
         yield from left

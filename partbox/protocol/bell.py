@@ -1,64 +1,78 @@
-"""The bell: an idle worker falls asleep, and a publisher wakes it.
+"""The bell: idle workers sleep, and publishers wake them by a notification only while some worker sleeps.
 
-The flag is *raised* and *lowered*; a publisher that finds it up *rings*, by a notification. A worker is in one of:
+The flag is a sequence in the database. Its value is the time, in milliseconds, until which some worker sleeps. A worker
+raises the flag before it sleeps. A publisher reads the flag after it has drawn its ids, and notifies ("rings") while
+the flag lies ahead of the server's clock. A worker is in one of three states:
 
-    AWAKE      nobody knows that it listens: it looks again and again
-    RAISED     the flag is up; who asked before may not have committed yet, so it stays awake for `HEARD_TIME`
-    NAPPING    it has looked since, has all there was, and sleeps until a ring, or for a nap at most
+    AWAKE      no publisher knows that the worker listens, so it polls continually
+    RAISED     the flag is up, but a publisher that read it earlier may commit now: poll for `HEARD_TIME`
+    NAPPING    the worker has polled since then and has read everything: sleep until a ring, at most for a nap
 
-    AWAKE ──> RAISED       the flag is raised, by it or by another, and was down before
+    AWAKE ──> RAISED       this or another worker raised the flag, which was down before
     AWAKE ──> NAPPING      the flag has been up for `HEARD_TIME`
-    RAISED ──> NAPPING     it has looked once more, `HEARD_TIME` after the flag was raised
-    any ──> AWAKE          a look: not all was read, the log moves on, or the flag is down
+    RAISED ──> NAPPING     the worker has polled once more, `HEARD_TIME` after the flag was raised
+    any ──> AWAKE          a poll did not read everything, or the log moves on, or the flag is down
 
-The flag is a *time*, in a sequence: until when somebody sleeps. Who publishes asks for it after its ids are drawn, and
-rings while it lies ahead: 1 to 3,000 ms, for a clock that is set back would leave it up for ever. Each of these rules
-has its reason in a run that failed without it:
+Each rule below was added after a test run failed without it:
 
-- It is raised when the log stood still for `STILL_TIME`, unless another has raised it for long enough. While it stays
-up,
-  whatever comes is rung for, so a worker that has read what came sleeps on at once.
-- It is never lowered on waking: it may be another's by then, who would sleep unheard.
-- A worker for which the log moves on, with less than `MIN_ID_GAP` from one id to the next, for `STILL_TIME`, lowers it
-and calls
-  `back`, upon which every sleeper looks: else one idle worker would cost busy publishers two thirds of their rate.
-- A transaction may ask before the flag is up and commit after the last look. Its ids are drawn, so the floor of the
-  page lies below the value of the id sequence: the nap is `SHORT_NAP` then.
-- A publisher that heard "nobody sleeps" does not ask again for `NO_ASK_TIME`, from when it *sent* that statement: less
-than
-  `HEARD_TIME`. It never remembers having rung: a savepoint takes a ring back.
+- A worker raises the flag when the log has stood still for `STILL_TIME`, unless another worker has raised it for long
+  enough. While the flag stays up, every new event causes a ring. A worker that has read the new events therefore goes
+  back to sleep at once.
+- A worker never lowers the flag because it woke up. Another worker may rely on the flag by then, and would sleep
+  without being called.
+- If the log moves on for `STILL_TIME`, with less than `MIN_ID_GAP` between ids, a worker lowers the flag and notifies
+  `back`, and every sleeping worker polls. Without this rule, one idle worker would cost busy publishers two thirds of
+  their rate.
+- A transaction may read the flag before it is raised and commit after the last poll. Its ids are drawn already, so the
+  floor of the page is below the value of the id sequence. The nap is then only `SHORT_NAP`.
+- A publisher that found the flag down does not read it again for `NO_ASK_TIME`, counted from the time at which it sent
+  that statement. `NO_ASK_TIME` is shorter than `HEARD_TIME`. A publisher never remembers that it rang, because a
+  rollback to a savepoint takes the notification back.
+- A flag that lies more than 3,000 ms ahead counts as down. Otherwise a server clock that was set back would leave the
+  flag up for ever.
 
-Nothing depends on a ring: one that is lost costs the rest of a nap. Nothing fails by one either: nobody raises the flag
-or rings while the server's queue of notifications is filling up (`queue_has_room` in `sql/queries/bell.sql`).
+Correctness never depends on a ring: a lost ring delays events by the rest of a nap. A ring cannot make anything fail
+either: nobody raises the flag or rings while the server's notification queue is filling up (`queue_has_room` in
+`sql/queries/bell.sql`).
 """
 
 from enum import Enum
 from hashlib import md5
 from typing import NamedTuple
 
-STILL_TIME = (
-    0.005  # seconds in which the id sequence stood still: then the flag is raised; or moved on: then it is lowered
-)
-MIN_ID_GAP = 0.002  # seconds from one id to the next at least, or they come too fast for a ring each
-HEARD_TIME = 0.040  # seconds to stay awake once it is up
-RAISED_POLL = 0.003  # seconds from one look to the next, while it stays awake for that
-NO_ASK_TIME = 0.020  # seconds for which a publisher believes that nobody sleeps: longer than an answer takes under load
-NAP = 0.250  # and up to `protocol.lease.LONGEST`
-SHORT_NAP = 0.040  # a nap while a transaction is open that may have asked too early
-MIN_FLAG_TIME = 0.950  # seconds for which it is up at least, so several naps: raising it is a statement
-FLAG_PER_NAP = 1.2  # and longer naps of which it lasts so many: one statement serves several who sleep like that
-MAX_FLAG_AHEAD_MS = 3_000  # milliseconds: further ahead it is no time of ours
-MAX_ANSWER_LAG = 0.050  # seconds that an answer may have been on its way
+# Seconds without a new id after which a worker raises the flag, and seconds of fast ids after which it lowers the flag.
+STILL_TIME = 0.005
+# Seconds between ids. If ids come faster than this, a ring for each of them costs too much.
+MIN_ID_GAP = 0.002
+# Seconds for which a worker stays awake after the flag was raised, and seconds between its polls during that time.
+HEARD_TIME = 0.040
+RAISED_POLL = 0.003
+# Seconds for which a publisher believes that nobody sleeps. An answer takes less time than this even under load.
+NO_ASK_TIME = 0.020
+# Seconds. A nap can be as long as `protocol.lease.LONGEST`. A nap is short while an open transaction may have read the
+# flag before it was raised.
+NAP = 0.250
+SHORT_NAP = 0.040
+# Raising the flag costs a statement. The flag therefore stays up for several short naps (at least MIN_FLAG_TIME
+# seconds), or for FLAG_PER_NAP times a longer nap, so that one statement serves several workers that sleep as long.
+MIN_FLAG_TIME = 0.950
+FLAG_PER_NAP = 1.2
+# A flag that is further ahead was not set by a worker.
+MAX_FLAG_AHEAD_MS = 3_000
+# Seconds that the answer of a poll may have been under way.
+MAX_ANSWER_LAG = 0.050
 
 RING_ALL = "*"
 RING_BACK = "back"
-RING_CHANGED = "changed"  # and a subscription: its plan, or parked rows of it, by others than their owner
+# Followed by the name of a subscription. Sent when its plan changed, or when a process other than the owner changed its
+# parked rows.
+RING_CHANGED = "changed"
 
-_LONGEST = 63  # bytes of a channel
+_LONGEST = 63  # bytes of a channel name
 
 
 def channel(schema: str) -> str:
-    """The channel of the rings of a schema."""
+    """Return the name of the notification channel for a schema. Longer names than PostgreSQL allows are hashed."""
     name = f"partbox:{schema}"
     return (
         name if len(name.encode()) <= _LONGEST else f"partbox:{md5(schema.encode(), usedforsecurity=False).hexdigest()}"
@@ -66,10 +80,11 @@ def channel(schema: str) -> str:
 
 
 def reason_off(wanted: str, *, pooled: bool, sequence: bool = True, prepared: int = 0) -> str | None:
-    """The reason why workers do not raise the flag; None if they do.
+    """Return the reason why workers do not raise the flag, or None if they do.
 
-    `wanted` is the setting. `pooled`: there is a pooler, and no `listen_dsn` to go past it. `sequence`: there is one,
-    and the worker's role may set it. `prepared`: how many transactions the server lets be prepared.
+    `wanted` is the setting `bell`. `pooled` means that connections pass through a pooler and no `listen_dsn` bypasses
+    the pooler. `sequence` means that the flag's sequence exists and the worker's role may set it. `prepared` is the
+    server's `max_prepared_transactions`.
     """
     if wanted == "off":
         return "the setting `bell` is off"
@@ -86,17 +101,20 @@ def reason_off(wanted: str, *, pooled: bool, sequence: bool = True, prepared: in
 
 
 def flag_duration(nap: float) -> float:
-    """Seconds for which somebody who sleeps for `nap` at most raises the flag."""
+    """Return the number of seconds for which a worker raises the flag if its longest nap is `nap` seconds."""
     return max(MIN_FLAG_TIME, FLAG_PER_NAP * nap)
 
 
 def flag_seconds_left(ahead: int | None) -> float:
-    """Seconds for which the flag is up, which lies so many milliseconds ahead; 0: it is down. None: nobody knows."""
+    """Return the seconds for which the flag stays up, or 0 if it is down, from its lead over the server's clock.
+
+    `ahead` is in milliseconds, and None if the flag could not be read.
+    """
     return ahead / 1_000 if ahead is not None and 1 <= ahead <= MAX_FLAG_AHEAD_MS else 0.0
 
 
 class FlagChange(Enum):
-    """The change to the flag that a look calls for."""
+    """The change of the flag that a worker has to make after a poll."""
 
     NOTHING = "nothing"
     RAISE = "raise"
@@ -104,7 +122,7 @@ class FlagChange(Enum):
 
 
 class SleepState(Enum):
-    """The states of a worker, as above."""
+    """The state of a worker between polls. The module's docstring describes the states and their transitions."""
 
     AWAKE = "awake"
     RAISED = "raised"
@@ -112,9 +130,9 @@ class SleepState(Enum):
 
 
 class BellPoll(NamedTuple):
-    """One look of a worker that has read all there is: the ids drawn by then, and the seconds for which the flag is up.
+    """The result of a poll that read everything: the last drawn id, and the seconds for which the flag is still up.
 
-    `settled`: no transaction is open that has drawn one of these.
+    `settled` is True if no open transaction has drawn an id up to `drawn`.
     """
 
     drawn: int
@@ -123,7 +141,10 @@ class BellPoll(NamedTuple):
 
 
 class SleepControl:
-    """The bell as one worker sees it. Times are seconds of any clock that only goes forward."""
+    """The state machine by which one worker decides when to raise the flag, when to lower it and how long to sleep.
+
+    All times are seconds of any monotonic clock.
+    """
 
     def __init__(self) -> None:
         self.state = SleepState.AWAKE
@@ -131,19 +152,22 @@ class SleepControl:
         self._settled = False
         self._changed_at = self._busy_from = 0.0
         self._nap = NAP
-        self._up = False  # as far as it knows, from `_up_from` until `_until`
+        # The flag as far as this worker knows: up since `_up_from` until `_until`.
+        self._up = False
         self._up_from = self._until = 0.0
 
     def observe(self, now: float, seen: BellPoll | None, *, listens: bool, nap: float = NAP) -> FlagChange:
-        """Return the change to make after a look; `seen` None: not all was read, so the worker does not sleep.
+        """Update the state after a poll, and return the change of the flag that the worker has to make now.
 
-        A worker that does not hear rings (`listens` False) stays awake too, but lowers the flag for publishers. `nap`:
-        the seconds that it sleeps at most.
+        `seen` is None if the poll did not read everything. The worker then stays awake. A worker that hears no rings
+        (`listens` is False) stays awake too, but still lowers the flag for publishers. `nap` is the longest sleep in
+        seconds.
         """
         self.state, self._nap = SleepState.AWAKE, nap
         if seen is None:
             self._drawn, self._up = None, False
             return FlagChange.NOTHING
+        # A flag that another worker raised counts only from this worker's own statement on, which `raised` records.
         self._up = self._up and seen.up > 0 and listens
         self._settled = seen.settled
         if self._is_busy(now, seen.drawn) and seen.up:
@@ -157,7 +181,7 @@ class SleepControl:
         return FlagChange.NOTHING
 
     def _is_busy(self, now: float, drawn: int) -> bool:
-        """True if the log has moved since the last look, and on and on for `STILL_TIME`."""
+        """Return True if ids have been drawn in quick succession for `STILL_TIME`, up to this poll."""
         if drawn == self._drawn:
             return False
         if self._drawn is None or now - self._changed_at >= MIN_ID_GAP * (drawn - self._drawn):
@@ -166,27 +190,33 @@ class SleepControl:
         return now - self._busy_from >= STILL_TIME
 
     def raised(self, now: float, *, was_up: bool) -> None:
-        """Note that the flag was raised, for as long as the last look asked for; `now`: just before that was sent.
+        """Record that the worker raised the flag at `now`, the time just before it sent the statement.
 
-        `was_up`: it was up before.
+        `was_up` is True if the flag was up before the statement.
         """
+        # The flag was up without a gap only if this worker knew it to be up until now, and the statement found it up
+        # too.
         self._up = self._up and was_up and now < self._until
         self._up_until(now, now + flag_duration(self._nap))
 
     def _up_until(self, now: float, until: float) -> None:
-        """Record that the flag is up until then. If it was up before, every publisher that has asked has seen it."""
+        """Record that the flag is up until `until`.
+
+        If the flag was up before, every publisher that read it since `_up_from` found it up. The worker then need not
+        wait for `HEARD_TIME` again.
+        """
         if not self._up:
             self._up, self._up_from = True, now
         self._until = until
         self.state = SleepState.NAPPING if now >= self._up_from + HEARD_TIME else SleepState.RAISED
 
     def lowered(self) -> None:
-        """Note that the flag was lowered, by this worker or by one that called `back`."""
+        """Record that this worker lowered the flag, or that another worker did so and notified `back`."""
         self._up = False
         self.state = SleepState.AWAKE
 
     def pause(self, now: float) -> float | None:
-        """Seconds until the next look at most; None while it is awake."""
+        """Return the longest time in seconds until the next poll, or None while the worker is awake."""
         if self.state is SleepState.AWAKE:
             return None
         if self.state is SleepState.RAISED:
@@ -195,7 +225,7 @@ class SleepControl:
 
 
 class FlagMemory:
-    """The memory of one process that the flag of one database was down; see `NO_ASK_TIME`."""
+    """A process's memory that the flag of one database was down, which spares publishers from reading the flag."""
 
     __slots__ = ("_until",)
 
@@ -203,10 +233,10 @@ class FlagMemory:
         self._until = 0.0
 
     def should_ask(self, now: float) -> bool:
-        """True if a statement that is sent `now` is to ask."""
+        """Return True if a statement sent at `now` has to read the flag."""
         return now >= self._until
 
     def note_answer(self, sent: float, rang: bool) -> None:
-        """Note the answer to a statement that was sent then; `rang`: the flag was up."""
+        """Record whether a statement sent at `sent` found the flag up and rang."""
         if not rang:
             self._until = max(self._until, sent + NO_ASK_TIME)

@@ -1,19 +1,20 @@
-"""The circuit breaker of a handler whose downstream is away: it opens, probes, and closes.
+"""The circuit breaker of a handler, which stops calls to a downstream service that is away.
 
-A *failure* here is an error that says that the downstream is away (`outage`). Failures on `KEYS` different keys
-without a success between them, or one `DownstreamUnavailable`, open the circuit; a lone poison event, however often it
-fails, never does. While it is open no handler starts but one *probe* at a time: the first after `FIRST_PROBE` seconds,
-each failed one doubling the wait up to `LONGEST_PAUSE`. The first success, of whatever event, closes it and forgets
-everything.
+A *failure* here is an error that says that the downstream is away (`outage`). The circuit opens after failures on
+`KEYS` different keys without a success in between, or after one `DownstreamUnavailable`. A single poison event never
+opens the circuit, however often it fails. While the circuit is open, no handler starts except for one *probe* at a
+time. The first probe starts after `FIRST_PROBE` seconds, and each failed probe doubles the pause, up to
+`LONGEST_PAUSE`. The first success of any event closes the circuit and resets the breaker.
 
-A probe that ends with any other error says nothing of the downstream, so the next one is admitted at once; but such
-errors of probes of `KEYS` different keys without a failure between them close the circuit: events fail by themselves.
+A probe that ends with another error says nothing about the downstream, so the next probe is admitted at once. If probes
+of `KEYS` different keys end with such errors, without a failure in between, the circuit closes: the events themselves
+are at fault.
 
-What comes in while it is open moves the schedule only if it is the probe's: handlers that had started before say
-nothing new. A probe that never reports back was lost, with its partition or otherwise; it is waited for `PROBE_LOST`
-seconds, then another is admitted.
+While the circuit is open, only results of the probe change the schedule, because handlers that started earlier report
+nothing new. A probe may never report back, for example because its partition was lost. Another probe is then admitted
+after `PROBE_LOST` seconds.
 
-Times are monotonic seconds. Nothing here locks: the caller does, except that `has_failures` may be read without.
+Times are monotonic seconds. The caller holds a lock for every call. Only `has_failures` may be read without the lock.
 """
 
 from collections.abc import Hashable
@@ -21,35 +22,35 @@ from dataclasses import dataclass, field
 
 KEYS = 10  # different aggregate keys
 FIRST_PROBE = 1.0  # seconds from the opening to the first probe
-LONGEST_PAUSE = 30.0  # seconds between a failed probe and the next, at most
-PROBE_LOST = 30.0  # seconds after which a silent probe is given up
-SOON = 0.05  # seconds: the least wait, where a probe is due already
+LONGEST_PAUSE = 30.0  # seconds between a failed probe and the next probe, at most
+PROBE_LOST = 30.0  # seconds without a report after which a probe counts as lost
+SOON = 0.05  # seconds: the shortest delay, used if a probe is due already
 
 
 @dataclass(slots=True)
 class Circuit:
     """The circuit breaker of one handler in one process.
 
-    `has_failures` is true while it is open or there were failures since the last success; while it is false there is
-    nothing to ask and no success to report. `probe_lost`: seconds to wait for a probe, such as the handler's timeout.
+    `has_failures` is True while the circuit is open, or if there were failures since the last success. While it is
+    False, callers need neither ask for admission nor report successes. `probe_lost` is the time in seconds to wait for
+    a probe, for example the handler's timeout.
     """
 
     probe_lost: float = PROBE_LOST
     is_open: bool = False
     has_failures: bool = False
     _failing_keys: set[Hashable] = field(default_factory=set)
-    _other_error_keys: set[Hashable] = field(
-        default_factory=set
-    )  # keys of probes with other errors, since the last that failed
+    # Keys of probes that ended with other errors since the last probe that failed.
+    _other_error_keys: set[Hashable] = field(default_factory=set)
     _probing_since: float | None = None
     _next_probe: float = 0.0
     _pause: float = FIRST_PROBE
 
     def failed(self, key: Hashable, now: float, *, unavailable: bool, started: float | None = None) -> bool:
-        """Note a failure (see above) on an aggregate key; True if it opened the circuit.
+        """Record a failure on an aggregate key, and return True if it opened the circuit.
 
-        `unavailable`: the handler raised DownstreamUnavailable. `started`: when that handler did, the `now` it was
-        admitted with; without it any failure during a probe is taken for the probe's.
+        `unavailable` means that the handler raised `DownstreamUnavailable`. `started` is the time at which the handler
+        was admitted. Without `started`, any failure during a probe is attributed to the probe.
         """
         if self.is_open:
             if self._is_probe(started):
@@ -65,7 +66,7 @@ class Circuit:
         return True
 
     def note_success(self) -> bool:
-        """Note a success, of any handler's run, late ones too; True if it closed the circuit."""
+        """Close the circuit after a success of any call, even a late one, and return True if it was open."""
         was_open = self.is_open
         self.is_open = self.has_failures = False
         self._failing_keys.clear()
@@ -74,15 +75,17 @@ class Circuit:
         return was_open
 
     def note_undecided(self, started: float | None = None) -> None:
-        """A handler that was admitted ended with neither (it did not start after all, or asked for later).
+        """Record that an admitted handler ended with neither success nor failure.
 
-        If it was the probe, the next one is admitted at once.
+        The handler did not start, or asked for a retry later.
+
+        If the handler was the probe, the next probe is admitted at once.
         """
         if self._is_probe(started):
             self._probing_since = None
 
     def note_other_error(self, key: Hashable, started: float | None = None) -> bool:
-        """Note an error of another kind on an aggregate key, in a handler that was admitted; True if it closed."""
+        """Record an error of another kind in an admitted handler, and return True if it closed the circuit."""
         if self.is_open and self._is_probe(started):
             self._probing_since = None
             self._other_error_keys.add(key)
@@ -91,7 +94,7 @@ class Circuit:
         return False
 
     def try_admit(self, now: float) -> bool:
-        """True if a handler may start now; while open only the probe, which is in flight from here on."""
+        """Return True if a handler may start now. While the circuit is open, the admitted handler becomes the probe."""
         if not self.is_open:
             return True
         if self._next_probe_at() > now:
@@ -100,9 +103,9 @@ class Circuit:
         return True
 
     def wait(self, now: float) -> float:
-        """Seconds, never 0, to defer an event that was not admitted, or failed while open.
+        """Return the delay in seconds, never 0, for an event that was not admitted or that failed while open.
 
-        Until the next probe; while one is in flight, for as long as the last pause was.
+        The delay lasts until the next probe. While a probe is in flight, the delay is as long as the last pause.
         """
         if not self.is_open:
             return SOON
@@ -111,7 +114,7 @@ class Circuit:
         return max(self._next_probe - now, SOON)
 
     def _next_probe_at(self) -> float:
-        """The earliest start of the next probe; after the one in flight is given up, if there is one."""
+        """Return the earliest start of the next probe. A probe in flight has to be given up first."""
         if self._probing_since is None:
             return self._next_probe
         return self._probing_since + self.probe_lost

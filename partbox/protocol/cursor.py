@@ -1,27 +1,30 @@
-"""The reading position of one partition, and how a page moves it; the rules are in the essay of `partbox.protocol`.
+"""The cursor of a partition, and the transitions by which a page moves the cursor.
 
-Its *mode* says how it is polled, and what is known of the log ahead of it:
+The docstring of `partbox.protocol` explains the rules.
 
-    FRESH        claimed, and not read whole since: it is polled alone, from its saved page
-    BACKLOG      it is polled with the others; its last page had no room to spare, so there may be more
-    BEHIND       it is polled with the others; its last page had room to spare, and may not have had all
-    CAUGHT_UP    it has all that the shared page sees: a quick poll (`quick_poll`) finds what is new
-    FRESH_CUT    its first page is cut: the rest is read alone
-    CUT          its page is cut: the rest is read with the others
+The *mode* of a cursor says how the partition is polled and how much of the log may lie ahead:
+
+    FRESH        claimed, and no complete page read since: polled alone, from its saved page
+    BACKLOG      polled with the others; the last page filled its room, so there may be more records
+    BEHIND       polled with the others; the last page did not fill its room, but may be incomplete
+    CAUGHT_UP    has everything that the shared page sees: a quick poll (`quick_poll`) finds new records
+    FRESH_CUT    the first page is cut: the other pieces are read alone
+    CUT          the page is cut: the other pieces are read with the other partitions
 
     FRESH ──> BACKLOG, BEHIND              an uncut page, read alone
     BACKLOG, BEHIND, CAUGHT_UP ──> each    an uncut page, read with the others
-    FRESH <──> FRESH_CUT                   the first piece, and the last
+    FRESH <──> FRESH_CUT                   the first piece, and the last piece
     BACKLOG, BEHIND, CAUGHT_UP ──> CUT     the first piece
     CUT ──> BACKLOG                        the last piece
 
-A page is cut where a partition has too many late records or too long a range to search, and where its late records
-have more bytes than there is room for: the piece ends with the last that has its payload. After a cut page the base is
-T itself, not its floor: the floor counts transactions that stay open, and would cut every next page again.
+A page is cut if a partition has too many late records, if the range to search is too long, or if the late records have
+more bytes than there is room for. In the last case, the piece ends with the last record whose payload was read. After a
+cut page, the next base is T itself, not only its floor. The floor counts transactions that stay open, and would cause
+every next page to be cut again.
 
-A partition in BACKLOG or BEHIND has a page of its own, or is in *lockstep*: it was read from the page that all share.
-When that page moves on by a quick poll, it stays at the page that it has. What is unread of one that is caught up is
-what the shared page does not see, wherever it is.
+A partition in BACKLOG or BEHIND has a page of its own, or is in *lockstep*: it was read at the page that all partitions
+share. When a quick poll moves the shared page on, the partition keeps the page that it has. For a partition that is
+caught up, the unread records are always the records that the shared page does not see.
 """
 
 from bisect import bisect_right
@@ -32,17 +35,18 @@ from typing import Final, NamedTuple
 
 from partbox.protocol.horizon import Page
 
+# Limits of one piece of a page: late records of a partition, and ids in the range that is searched for late records.
 MAX_LATE = 1_000
 STRETCH = 1_000_000
 
 
 def stretch_of(id: int) -> int:
-    """Beginning of the stretch of ids that this one lies in, the same for a million of them."""
+    """Return the first id of the stretch that contains `id`. All ids of a stretch of a million have the same result."""
     return id // STRETCH * STRETCH
 
 
 class ReadMode(Enum):
-    """The way in which a partition is read; see above."""
+    """The way in which a partition is polled. See the module's docstring."""
 
     FRESH = "fresh"
     BACKLOG = "backlog"
@@ -66,7 +70,7 @@ _NEXT: Final = MappingProxyType(
 
 
 class ReadRequest(NamedTuple):
-    """The request for one partition; `base` is the page that it was read from last, its own or the shared one."""
+    """The parameters of a poll for one partition. `base` is its last page: its own page, or the shared page."""
 
     partition: int
     last_id: int
@@ -76,14 +80,14 @@ class ReadRequest(NamedTuple):
     after: int | None
 
     def with_room(self, room: int) -> "ReadRequest":
-        """A copy of the request that asks for `room` new records; `_replace` would take three times as long."""
+        """Return a copy that asks for `room` new records. `_replace` would take three times as long."""
         return ReadRequest(self.partition, self.last_id, room, self.base, self.until, self.after)
 
 
 class PagePart(NamedTuple):
-    """The part of a page that counts: its page, its late and new ids, and the id that L is raised to (0: none).
+    """The part of an answer that one partition delivers: the page, late and new ids, and the id to which L is raised.
 
-    `last` is false for a piece of a cut page that has more to come.
+    `raised_to` is 0 if L is not raised. `last` is False for a piece of a cut page that is followed by more pieces.
     """
 
     page: Page
@@ -95,7 +99,7 @@ class PagePart(NamedTuple):
 
 
 class CutPage(NamedTuple):
-    """A page that is read in pieces: that of its first piece, and the id that late records were searched up to."""
+    """A page that is read in pieces: the page of the first piece, and the id up to which late records are read."""
 
     page: Page
     read_to: int
@@ -103,10 +107,12 @@ class CutPage(NamedTuple):
 
 @dataclass(slots=True)
 class Cursor:
-    """The reading position of one partition; `base` None: it was read from the page that those in lockstep share.
+    """The reading position of one partition.
 
-    One that is caught up follows the shared page from quick poll to quick poll, and nothing here changes unless a poll
-    brings something: what has become visible in between is nothing of its. `cut` is there while its page is cut.
+    `base` is the partition's own page. A `base` of None means that the partition was read at the page shared in
+    lockstep. A cursor that is caught up follows the shared page from one quick poll to the next and changes only if a
+    poll returns records for it. The records that became visible in between belong to other partitions. `cut` is set
+    while the page is cut.
     """
 
     partition: int
@@ -114,28 +120,30 @@ class Cursor:
     base: Page | None
     mode: ReadMode = ReadMode.FRESH
     cut: CutPage | None = None
-    full: bool = field(init=False)  # there may be more than the last page had room for; asked for very often
+    # True if there may be more records than the last page had room for. A field, not a property, because it is read
+    # very often.
+    full: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.full = self.mode is not ReadMode.CAUGHT_UP and self.mode is not ReadMode.BEHIND
 
     @property
     def fresh(self) -> bool:
-        """True if it is polled alone."""
+        """True if the partition is polled alone."""
         return self.mode in ALONE
 
     @property
     def caught_up(self) -> bool:
-        """True if it has all that the shared page sees."""
+        """True if everything that the shared page sees has been read."""
         return self.mode is ReadMode.CAUGHT_UP
 
     @property
     def lockstep(self) -> bool:
-        """True if it was read from the page that all share."""
+        """True if the partition was last read at the page that all partitions share."""
         return self.base is None
 
     def enter_mode(self, mode: ReadMode, base: Page | None, cut: CutPage | None = None) -> None:
-        """Enter a mode, with the page that the next poll reads from, and the cut page if it is inside one."""
+        """Change the mode, the page on which the next poll builds, and the cut page if the cursor is inside one."""
         assert mode is self.mode or mode in _NEXT[self.mode], (self.mode, mode)
         assert (cut is not None) == (mode in _CUT), (mode, cut)
         assert base is None if mode is ReadMode.CAUGHT_UP else base is not None or mode in _TOGETHER, (mode, base)
@@ -143,20 +151,22 @@ class Cursor:
         self.full = mode is not ReadMode.CAUGHT_UP and mode is not ReadMode.BEHIND
 
     def ask(self, room: int, shared: Page | None) -> ReadRequest:
-        """The request for the next poll; late records are read whatever the room, new ones not inside a cut page.
+        """Return the request for the next poll, with room for `room` new records.
 
-        `shared` is the page of those in lockstep; None for partitions polled alone. A partition that is caught up has
-        all up to the floor of that page, however far back its last id lies.
+        Late records are read whatever the room. New records are not read inside a cut page. `shared` is the page of the
+        partitions in lockstep, and None for partitions that are polled alone.
         """
         base = self.base or shared
         assert base is not None, "a partition polled alone has a page of its own"
+        # A partition that is caught up has read everything up to the floor of the shared page, however low its last id
+        # is.
         last_id = max(self.last_id, base.floor) if self.caught_up else self.last_id
         if self.cut is not None:
             return ReadRequest(self.partition, last_id, 0, base, self.cut.page.snapshot, self.cut.read_to)
         return ReadRequest(self.partition, last_id, max(room, 0), base, None, None)
 
     def start(self, floor: int) -> int:
-        """The late search begins above this id, if no record at or below `floor` can have appeared."""
+        """Return the id above which the search for late records begins, given that nothing up to `floor` appeared."""
         return max(min(floor, self.last_id), self.cut.read_to if self.cut else 0)
 
     def take(
@@ -170,17 +180,21 @@ class Cursor:
         together: bool,
         cap: int | None = None,
     ) -> PagePart:
-        """Move to `page`, of which `late` and `new` came, ids in order; of the late ones `cap` can be delivered.
+        """Move to `page` and return the part to deliver, of which at most `cap` late records.
 
-        `floor` is what bounded the late search: of what `asked.base` listed, only transactions that had ended count.
-        `together`: the poll was the one that partitions in lockstep share.
+        `late` and `new` are the ids found, in ascending order. `floor` is the bound that the search for late records
+        used. Only transactions that `asked.base` lists and that have ended count for this bound. `together` is True if
+        the answer belongs to the poll that all partitions in lockstep share.
         """
         start = self.start(floor)
         cap = MAX_LATE if cap is None else cap
+        # More late records than one page may deliver: read the others in further pieces.
         if len(late) > cap:
             return self._take_piece(asked.base, page, late[:cap], late[cap - 1] if cap else start)
+        # A longer range was not searched to its end.
         if start + STRETCH < self.last_id:
             return self._take_piece(asked.base, page, late, start + STRETCH)
+        # The last piece of a cut page. New records are read only by the next page, from T on.
         if self.cut is not None:
             page = self.cut.page
             self.enter_mode(ReadMode.FRESH if self.fresh else ReadMode.BACKLOG, page)
@@ -192,13 +206,16 @@ class Cursor:
         return self._move_to(page, late, new, full=full)
 
     def take_quick(self, page: Page, ids: list[int]) -> PagePart:
-        """Move to the page of a quick poll, which brought these ids of it, in order; it must be caught up."""
+        """Move to the page of a quick poll that found `ids`, in ascending order. The partition must be caught up."""
         assert self.mode is ReadMode.CAUGHT_UP, self
         late = bisect_right(ids, self.last_id)
         return self._move_to(page, ids[:late], ids[late:], full=False)
 
     def stay(self, shared: Page) -> None:
-        """Keep the `shared` page, if it was read from that one: those that are caught up move on from it."""
+        """Keep `shared` as the partition's own page if it was read at that page.
+
+        Call this before a quick poll moves the shared page on.
+        """
         assert self.mode is not ReadMode.CAUGHT_UP, self
         self.base = self.base or shared
 
@@ -212,6 +229,7 @@ class Cursor:
 
     def _move_to(self, page: Page, late: list[int], new: list[int], *, full: bool) -> PagePart:
         self.last_id = new[-1] if new else self.last_id
+        # A page that filled its room may have left records below the floor, so L must not be raised past them.
         raised_to = page.floor if not full and page.floor > self.last_id else 0
         self.last_id = max(self.last_id, raised_to)
         return PagePart(page, late, new, raised_to, last=True, is_piece=False)

@@ -1,7 +1,7 @@
-"""What became of a record in a subscription, decided from the rows that tell it.
+"""Derive the status of an event in a subscription from the rows that describe it.
 
-A parked row says it by itself. Without one the saved cursor says whether the record was consumed; then the view
-`delivery` has it, unless the subscription had nothing to do with it.
+A parked row gives the status by itself. Without a parked row, the saved cursor says whether the record was consumed.
+The view `delivery` then contains the delivery of a consumed record, unless the record did not concern the subscription.
 """
 
 from dataclasses import dataclass, field, replace
@@ -14,11 +14,12 @@ ENDED_STATES: Final = ("dead", "discarded", "cancelled")
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """Something that befell a record in a subscription, but for a delivery at the first go.
+    """A noteworthy step in the history of a record in a subscription. A delivery at the first attempt leaves no entry.
 
-    `outcome`: failed, dead, ignored, interrupted (its process died), done (after it was parked), repeated (done, and a
-    process that died may have run it before), an operator's skipped, replayed, discarded, or cancelled. `process`: "pid
-    on node", None for an operator, who is `who`. `seconds` that the handler ran, None if unknown.
+    `outcome` is failed, dead, ignored, interrupted (the process died), done (after the record was parked), repeated
+    (done, and a process that died may have run the record before), skipped, replayed or discarded (by an operator), or
+    cancelled. `process` is "pid on node", or None for an operator, who is named by `who`. `seconds` is the running time
+    of the handler, or None if unknown.
     """
 
     at: datetime
@@ -32,10 +33,11 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A delivery: not before `after`, and saved by `before`; `process`: "pid on node". None: nobody knows any more.
+    """The delivery of a record, which happened not before `after` and was saved by `before`.
 
-    `outcome`: delivered, repeated (a process that died may have run it, too), or ignored (it failed, and `on_error`
-    said that it does not matter, or its process had no handler for it).
+    `outcome` is delivered, repeated (a process that died may have run the record too), or ignored (`on_error` said that
+    the error does not matter, or the process had no handler for the record). `process` is "pid on node". The fields are
+    None if the value is no longer known.
     """
 
     outcome: str
@@ -46,7 +48,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class ParkedState:
-    """A parked row: its state, counted attempts, when it is due, since when, the last error and its traceback."""
+    """The parked row of a record: state, attempts, due time, time of parking, and last error with its traceback."""
 
     state: str
     attempts: int
@@ -57,12 +59,13 @@ class ParkedState:
 
 
 @dataclass(frozen=True, slots=True)
-class DeliveryFacts:  # what is read of a record and a subscription
-    """Facts about a record in a subscription at one moment.
+class DeliveryFacts:
+    """The facts about a record in a subscription at one moment, as read from the database.
 
-    `wanted`: by its type filter. `consumed`: by the saved cursor of its partition, which `owner` has. `ahead`: records
-    to be read before it, None if it is consumed. `head`: the record that its aggregate waits for. `history`, the oldest
-    first.
+    `wanted` is False if the type filter of the subscription excludes the record. `consumed` is True if the saved cursor
+    of its partition has passed the record. `owner` is the process that owns the partition. `ahead` is the number of
+    records that have to be read first, and None for a consumed record. `head` is the record for which the aggregate
+    waits. `history` starts with the oldest entry.
     """
 
     subscription: str
@@ -81,15 +84,17 @@ class DeliveryFacts:  # what is read of a record and a subscription
 
 @dataclass(frozen=True, slots=True)
 class DeliveryStatus:
-    """A record in a subscription: what became of it, or where it waits.
+    """The status of a record in a subscription: the outcome, or the place where the record waits.
 
-    `state`: waiting (not read yet, or in the memory of a process), running, retrying, deferred, scheduled, held, ready,
-    dead, discarded, cancelled, delivered, ignored (`on_error` said that its error does not matter, or no handler took
-    it), unwanted (by the subscription's type filter), or passed (the subscription began after it, and no delivery is
-    known).
-    `process`: "pid on node", the one that has it, or that has delivered it. `behind`: the record it waits for; `ahead`:
-    how many of its partition are to be read before it; `why` it waits, in words. `attempts` that were counted; `since`:
-    when it was parked, or died; `due_at`: its next attempt.
+    `state` is one of: waiting (not read yet, or in the memory of a process), running, retrying, deferred, scheduled,
+    held, ready, dead, discarded, cancelled, delivered, ignored (`on_error` said that the error does not matter, or no
+    handler took the record), unwanted (excluded by the type filter of the subscription), or passed (the subscription
+    began after the record, and no delivery is known).
+
+    `process` is the "pid on node" of the process that has the record or has delivered it. `behind` is the record for
+    which this record waits. `ahead` is the number of records of the partition that have to be read first. `why` is the
+    reason for waiting, in words. `attempts` counts the charged attempts. `since` is the time at which the record was
+    parked or died. `due_at` is the time of the next attempt.
     """
 
     subscription: str
@@ -108,19 +113,18 @@ class DeliveryStatus:
 
     @property
     def may_have_run_twice(self) -> bool:
-        """True if a process died that may have run it, and it was run again."""
+        """True if a process that may have run the record died, and the record ran again."""
         return any(entry.outcome == "repeated" for entry in self.history)
 
 
 def delivery_status(facts: DeliveryFacts) -> DeliveryStatus:
-    """The standing of a record in a subscription."""
+    """Return the status of a record in a subscription."""
     status = _consumed(facts) if facts.consumed and facts.parked is None else _unfinished(facts)
     last = facts.history[-1] if facts.history else None
     return replace(status, history=facts.history, attempts=status.attempts or (last.attempt if last else 0))
 
 
 def _consumed(facts: DeliveryFacts) -> DeliveryStatus:
-    """Delivered, unless its subscription had nothing to do with it."""
     name, end = facts.subscription, facts.delivery
     if end is None:
         return DeliveryStatus(name, "passed" if facts.wanted else "unwanted")
@@ -132,7 +136,6 @@ def _consumed(facts: DeliveryFacts) -> DeliveryStatus:
 
 
 def _unfinished(facts: DeliveryFacts) -> DeliveryStatus:
-    """Parked, given up for good, or still to be read."""
     status, parked = DeliveryStatus(facts.subscription, "waiting"), facts.parked
     if parked is not None:
         status = replace(
@@ -152,7 +155,7 @@ def _unfinished(facts: DeliveryFacts) -> DeliveryStatus:
 
 
 def _find_blocker(facts: DeliveryFacts) -> str | None:
-    """The reason why nothing of its partition goes on, if there is one."""
+    """Return the reason why nothing in the record's partition makes progress, or None if there is none."""
     if facts.paused:
         return "the subscription is paused"
     return None if facts.owner is not None else f"no process owns partition {facts.partition}"

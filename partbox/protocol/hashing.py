@@ -1,4 +1,4 @@
-"""The partition, one of 256, of a key."""
+"""The hash that maps a key to one of 256 partitions."""
 
 import mmh3
 
@@ -6,9 +6,10 @@ from partbox.errors import PublishError
 
 
 def partition_of(text: str) -> int:
-    """The partition, 0 to 255, of an aggregate id: the lowest byte of MurmurHash3 x86 32-bit, seed 0, of its UTF-8.
+    """Return the partition, 0 to 255, of an aggregate id.
 
-    PublishError for anything but text.
+    The partition is the lowest byte of the MurmurHash3 x86 32-bit hash of the UTF-8 text, with seed 0. Raise
+    PublishError if the id is not valid text.
     """
     try:
         key = text.encode()

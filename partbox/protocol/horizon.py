@@ -1,6 +1,7 @@
-"""Fences, bounds and floors: the ids above which a late record can still appear, and the test that none can have.
+"""Fences, bounds and floors: the ids above which late records can still appear, and the test that none can.
 
-See the essay of `partbox.protocol`. Everything here holds for one life of the server.
+
+The docstring of `partbox.protocol` explains the rules. Everything here holds for one life of the server.
 """
 
 from dataclasses import dataclass
@@ -10,10 +11,11 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class Page:
-    """The page read at `snapshot` (text): a record that it does not see will have an id above one of these bounds.
+    """The snapshot of one poll, with bounds on the ids of the records that the snapshot does not see.
 
-    `settled`: for transactions that the snapshot could not list. `listed`: (xid, bound) of each that it lists. A saved
-    cursor has its floor for all of them. `is_complete`: no record that the snapshot sees lay above the poll's ceiling.
+    `snapshot` is the text of the snapshot. `settled` is the bound for transactions that the snapshot could not list.
+    `listed` has a pair (xid, bound) for each listed transaction. The page of a saved cursor has its floor as the bound
+    of all of them. `is_complete` is True if no record that the snapshot sees lay above the ceiling of the poll.
     """
 
     snapshot: str
@@ -23,21 +25,22 @@ class Page:
 
     @cached_property
     def floor(self) -> int:
-        """No record with an id at or below this will become visible after the page."""
+        """The id up to which no record will become visible after the page."""
         return min([self.settled, *(bound for _, bound in self.listed)])
 
 
 class Fence(NamedTuple):
-    """Any transaction with an xid above `xid` draws only record ids above `drawn`."""
+    """A statement about ids: every transaction with an xid above `xid` draws only record ids above `drawn`."""
 
     xid: int
     drawn: int
 
 
 def fence(drawn: int, age: int, xmax: int) -> Fence:
-    """The fence of one reading: ids drawn, `age('3'::xid)` read after it, and a snapshot's xmax (64 bits).
+    """Return the fence of one reading: the id drawn, `age('3'::xid)` read after it, and a snapshot's 64-bit xmax.
 
-    `age` counts from xid 3 to the next xid in 32 bits; the next xid is at or shortly after xmax, which widens it.
+    `age` is the distance from xid 3 to the next xid, in 32 bits. The next xid is xmax or shortly after, so that xmax
+    widens it to 64 bits.
     """
     ahead = (age + 3 - xmax) % (1 << 32)
     return Fence(xmax + ahead - 1, drawn)
@@ -45,7 +48,7 @@ def fence(drawn: int, age: int, xmax: int) -> Fence:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A `pg_snapshot`: transactions below `xmax` and not listed in `xip` had ended."""
+    """A `pg_snapshot`: the transactions below `xmax` that `xip` does not list had ended."""
 
     text: str
     xmin: int
@@ -59,56 +62,63 @@ class Snapshot:
 
 
 class Horizon:
-    """A process's knowledge of ids that may still appear, in one life of the server."""
+    """The knowledge of one process about the ids that may still appear, in one life of the server."""
 
     def __init__(self) -> None:
         self.fences: list[Fence] = []
         self.claimed_floor = 0
-        self.shared: Page | None = None  # the page that all partitions in lockstep were read from
+        # The page at which all partitions in lockstep were read.
+        self.shared: Page | None = None
         self._bounds: dict[int, int] = {}
 
     def add_fence(self, new: Fence) -> None:
-        """Remember a fence; one that knows no more ids than the newest says less and is dropped."""
+        """Remember a fence. A fence with no more drawn ids than the newest fence says less, and is dropped."""
         if not self.fences or new.drawn > self.fences[-1].drawn:
             self.fences.append(new)
 
     def claim(self, floor: int) -> None:
-        """Remember the highest floor claimed: it holds for every transaction that is still open after the claim."""
+        """Remember the highest floor of a claim. It holds for every transaction that is still open after the claim."""
         self.claimed_floor = max(self.claimed_floor, floor)
 
     def build_page(self, snapshot: Snapshot, *, is_complete: bool = False) -> Page:
-        """The page just read at `snapshot`; fixes the bounds of the transactions that it lists first.
+        """Return the page that was just read at `snapshot`, after fixing the bounds of the transactions that it lists.
 
-        Call it at once: a bound taken later could rest on a floor claimed after the snapshot, which says nothing
-        of a transaction that ended between the two.
+        Call this immediately after the poll. A bound taken later could use a floor that was claimed after the snapshot.
+        Such a floor says nothing about a transaction that ended between the two.
         """
         for xid in snapshot.xip:
+            # A bound is fixed when the transaction is first listed and must not rise: the transaction may have drawn
+            # ids since.
             self._bounds.setdefault(xid, self._bound(xid))
         listed = tuple((xid, self._bounds[xid]) for xid in snapshot.xip)
         return Page(snapshot.text, self._bound(snapshot.xmax), listed, is_complete)
 
     def share_page(self, snapshot: Snapshot, page: Page) -> None:
-        """Share this page, just read at `snapshot`, among partitions in lockstep; forget transactions that are over."""
+        """Share a page, just read at `snapshot`, with the partitions in lockstep, and forget ended transactions."""
         self.shared = page
         listed = set(snapshot.xip)
         self._bounds = {xid: at for xid, at in self._bounds.items() if xid in listed or xid >= snapshot.xmax}
+        # Keep the newest fence with U < xmax and all newer fences: only the former says something about transactions
+        # that the snapshot could not list.
         while len(self.fences) > 1 and self.fences[1].xid < snapshot.xmax:
             del self.fences[0]
 
     def listed(self) -> list[int]:
-        """The transactions that the shared snapshot lists."""
+        """Return the xids of the transactions that the shared snapshot lists."""
         return [xid for xid, _ in self.shared.listed] if self.shared else []
 
     def ceiling(self, last_id: int) -> int:
-        """No id above this is remembered anywhere; `last_id` is the highest L. A poll need not look above it."""
+        """Return the id above which no remembered id lies and no poll needs to search. `last_id` is the highest L."""
         return max(self.fences[-1].drawn if self.fences else 0, self.claimed_floor, last_id)
 
     def is_idle(self, drawn: int, ended: bool) -> bool:
-        """True if nothing can be unread since the shared snapshot: `drawn` ids by now, `ended` if a listed one has.
+        """Return True if no record can have become visible since the shared snapshot S.
 
-        What appears after S has an xid that S lists (then it has ended), or one at or above xmax(S), above the U of
-        the fence (then its id is above `settled`, and more ids have been drawn). It must be a fence older than S: what
-        was drawn and committed between that fence and S lies above the poll's ceiling and has not been read.
+        `drawn` is the number of ids drawn by now. `ended` is True if a transaction that S lists has ended. The xid of a
+        record that became visible after S is either listed by S or is at or above xmax(S). In the first case the
+        transaction has ended. In the second case the xid is above the U of the fence, so the id is above `settled`, and
+        more ids have been drawn. The fence has to be older than S: the ids drawn between that fence and S lie above the
+        ceiling of the poll and have not been read.
         """
         return self.shared is not None and not ended and drawn == self.shared.settled
 

@@ -1,46 +1,48 @@
-"""Intervals: the turns of a subscription's nodes in what any one of them does for all, their heartbeats, and the ticks
-of a process."""
+"""The intervals at which nodes beat, processes tick, and nodes share the work that any node can do for all."""
 
-FULL_SHARE_NODES = 10  # nodes of which each does it every time
-FULL_BEAT_NODES = 100  # nodes of which each beats every time
-MAX_BEAT_OF_LEASE = 0.22  # of the lease, from one heartbeat to the next of more of them
+FULL_SHARE_NODES = 10  # nodes, up to which every node takes all turns
+FULL_BEAT_NODES = 100  # nodes, up to which every node keeps the requested interval
+MAX_BEAT_OF_LEASE = 0.22  # fraction of the lease between two heartbeats of a larger fleet
 
-# The time between two ticks of a process, by which it sees what is planned for it and what is due.
+# A process learns at its ticks about new plans and due rows.
 TICK = 0.25  # seconds
-FEW_PARTITIONS = 16  # partitions: who owns fewer of the 256 is one of more than 16, and has the less to miss
-LONGEST_TICK = 2.0  # seconds, however few they are: less than the bell's flag may lie ahead,
-MAX_TICK_OF_LEASE = 1 / 3  # and as for `poll_idle`: who sleeps for longer looks dead
-SHORTEST_TICK = 0.05  # at least, however soon a parked row is due
-AWAIT_TICK = 0.01  # and while another is to release what is planned for this process; more if it takes long
+# Of the 256 partitions. A process that owns fewer is one of more than 16 processes, and a late tick costs less.
+FEW_PARTITIONS = 16
+# Seconds, however few partitions there are. This is less than the bell's flag may lie ahead.
+LONGEST_TICK = 2.0
+# Fraction of the lease, as for `poll_idle`: a process that sleeps for longer looks dead.
+MAX_TICK_OF_LEASE = 1 / 3
+SHORTEST_TICK = 0.05  # seconds, however soon a parked row is due
+AWAIT_TICK = 0.01  # seconds, while another process has to release a planned partition; more if the release takes long
 AWAIT_DIVISOR = 8
 
 
 def share(nodes: int) -> float:
-    """The part of its turns that one of so many nodes takes: up to `FULL_SHARE_NODES` all, and more of them as many
-    together.
+    """Return the fraction of shared turns that one of `nodes` nodes takes.
 
-    Each draws by it anew, so who is left when others have gone takes its turns again at once.
+    Up to `FULL_SHARE_NODES` nodes take all turns. Larger fleets take as many turns together as `FULL_SHARE_NODES`
+    nodes. Each node draws anew by this fraction, so when nodes leave, the others take over their turns at once.
     """
     return min(1.0, FULL_SHARE_NODES / max(1, nodes))
 
 
 def beat_interval(nodes: int, heartbeat: float, lease: float) -> float:
-    """Seconds from one heartbeat of a node to its next, where `heartbeat` is asked for and there are so many nodes.
+    """Return the seconds between two heartbeats of a node, for a requested interval of `heartbeat` seconds.
 
-    More than `FULL_BEAT_NODES` share as many beats: each is a commit of the server. What a lease promises stays: it is
-    renewed four times while it lasts, and a node that has died is found late before another would have missed two
-    beats.
+    More than `FULL_BEAT_NODES` nodes together send as many heartbeats as `FULL_BEAT_NODES` nodes, because each
+    heartbeat is a commit on the server. The promise of the lease stays: a lease is renewed four times while it lasts,
+    and a dead node is noticed late before another node would have missed two heartbeats.
     """
     return max(heartbeat, min(heartbeat * max(1.0, nodes / FULL_BEAT_NODES), MAX_BEAT_OF_LEASE * lease))
 
 
 def longest_tick(owned: int, lease: float, *, calm: bool) -> float:
-    """Seconds between two ticks at most, and so between two looks that nobody has called for.
+    """Return the most seconds between two ticks, and so between two polls that nothing has requested.
 
-    Who owns few partitions takes them more rarely. Otherwise hundreds of processes without work would cost the server
-    a third of a processor; so it is about the partitions that decide, from 16 processes on. Nothing waits for them but
-    what the bell tells anyway: events, plans, and what others do to parked rows. So only who hears it, and has nothing
-    in hand, is `calm`: a handler is looked after four times a second.
+    A process with few partitions ticks less often. Otherwise hundreds of processes without work would cost the server a
+    third of a processor. The number of owned partitions decides, from about 16 processes on. A late tick delays only
+    news that the bell announces anyway: events, plans, and changes of parked rows by others. A process is `calm` only
+    if it hears the bell and has nothing in hand, because running handlers are checked four times a second.
     """
     if not calm or not owned:
         return TICK
@@ -48,11 +50,12 @@ def longest_tick(owned: int, lease: float, *, calm: bool) -> float:
 
 
 def next_tick_delay(soonest: float | None, awaited: float | None, most: float = TICK) -> float:
-    """Seconds until the next tick, `most` at most: the first row is due in `soonest`, and a partition is awaited for
-    `awaited` by now.
+    """Return the seconds until the next tick, at most `most`.
 
-    Nobody tells when another process has released it. One that was awaited for t seconds stays without an owner for
-    t / PATIENT at most, and who waits for a handler of hours asks no more often than anybody.
+    `soonest` is the time until the first parked row is due. `awaited` is the time for which the process has waited for
+    another process to release a partition. No notification announces a release. A partition that was awaited for t
+    seconds stays without an owner for at most t / AWAIT_DIVISOR, and waiting for a handler that runs for hours costs no
+    more queries than the usual ticks.
     """
     pause = most if soonest is None else min(most, max(soonest, SHORTEST_TICK))
     return pause if awaited is None else min(pause, max(AWAIT_TICK, awaited / AWAIT_DIVISOR))

@@ -1,7 +1,7 @@
-"""The values by which limits divide the events of a handler, made of whatever an application's `limit_by` returns.
+"""Convert the results of an application's `limit_by` into plain values by which a limit divides events.
 
-They are keys of dictionaries that are read with the engine's lock held, and are shown as labels. So they are plain
-values of Python's own classes, whose `==` and `hash` run no code of the application, and none is long.
+The values become keys of dictionaries that are read under the engine's lock, and are shown as labels. The values are
+therefore instances of Python's own classes, whose `==` and `hash` run no code of the application, and are short.
 """
 
 from collections.abc import Iterator
@@ -13,21 +13,24 @@ from uuid import UUID
 LimitValue: TypeAlias = "str | int | UUID | tuple[LimitValue, ...] | None"
 
 KINDS: Final = "str, int, bool, UUID, Enum, None or a tuple of these"
-LONGEST: Final = 200  # characters of a text; a longer one is its beginning and its digest
-MAX_BITS: Final = 128  # bits of a number; a larger one is a digest
-MAX_PARTS: Final = 16  # of a tuple
-DEPTH: Final = 4  # of tuples in tuples
+LONGEST: Final = 200  # characters of a text; a longer text becomes its beginning and its digest
+MAX_BITS: Final = 128  # bits of a number; a larger number becomes a digest
+MAX_PARTS: Final = 16  # members of a tuple
+DEPTH: Final = 4  # tuples inside tuples
 
 
 class UnfitValueError(TypeError):
-    """A value by which no limit divides events."""
+    """Raised for a value by which a limit cannot divide events."""
 
 
 def to_limit_value(found: object, depth: int = DEPTH) -> LimitValue:
-    """Return the plain value: of an instance of a subclass that of its class, of an Enum `Class.NAME`.
+    """Return the plain value of `found`.
 
-    Raises UnfitValueError for a value of another kind. An odd subclass may raise anything.
+    An instance of a subclass becomes an instance of the base class. An Enum becomes the text `Class.NAME`. Raise
+    UnfitValueError for a value of another kind. The methods of an unusual subclass may raise any exception.
     """
+    # Classes are tested with `issubclass`, and methods are called on the built-in base class, so that no method of the
+    # application's subclass runs.
     kind = type(found)
     if found is None or kind is bool:
         return found  # type: ignore[return-value]

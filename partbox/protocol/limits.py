@@ -1,6 +1,6 @@
-"""Limits of a handler's calls: how many may start in a time, and how many may run at once, in the whole cluster.
+"""Limits of a handler: how many calls may start in a time and how many may run at once, in the whole cluster.
 
-A rate is written as calls and a time: "100/s", "6000/m", "5/h".
+A rate is written as a number of calls and a unit of time: "100/s", "6000/m", "5/h".
 """
 
 import re
@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final
 
+# How a limit divides the events of a handler: by "tenant_id", "event_type", "aggregate_type", a header, or a function
+# of the event.
 By = str | Callable[[Any], Any]
-"""A division of a handler's events: "tenant_id", "event_type", "aggregate_type", a header, or a function of one."""
 
 FORM: Final = 'write it like "100/s", "6000/m" or "5/h": calls in a second, a minute or an hour'
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3_600.0}
@@ -18,7 +19,7 @@ _TEXT: Final = re.compile(r"\s*(\d{1,12}(?:\.\d{1,12})?)\s*/\s*([smh])\s*")
 
 
 class Rate(float):
-    """Starts per second, which print as people write them."""
+    """A number of calls per second that is printed in the form in which people write rates."""
 
     def __str__(self) -> str:
         unit = next((unit for unit, long in _UNITS.items() if self >= 1 / long), "h")
@@ -27,10 +28,10 @@ class Rate(float):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The bounds of one handler, for the whole cluster; None is no bound.
+    """The limits of one handler in the whole cluster. None means no limit.
 
-    `rate`: calls that may start in a second. `at_once`: calls that may run at the same time. With `by` both hold for
-    each value of that.
+    `rate` is the number of calls that may start per second. `at_once` is the number of calls that may run at the same
+    time. With `by`, both hold for each value of the division.
     """
 
     rate: Rate | None = None
@@ -39,12 +40,15 @@ class Limit:
 
     @property
     def bounds(self) -> bool:
-        """True if it holds anything back."""
+        """True if the limit restricts anything."""
         return self.rate is not None or self.at_once is not None
 
 
 def rate_of(text: object) -> Rate:
-    """The rate that a text says, or a Rate. ValueError, with the forms that are understood, for anything else."""
+    """Return the rate that a text describes, or the Rate itself.
+
+    Raise ValueError, with the accepted forms, for anything else.
+    """
     if isinstance(text, Rate):
         return text
     match = _TEXT.fullmatch(text) if isinstance(text, str) else None

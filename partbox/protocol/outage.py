@@ -1,12 +1,12 @@
-"""Tells an outage of what a handler calls from a failure of its event: the errors that may open a circuit.
+"""Decide whether an exception says that a handler's downstream service is away, so that it may open a circuit.
 
-`DownstreamUnavailable` says so itself, and so do the errors that `circuit` and `circuit_on` name. `OSError`, one of the
-default, stands for connections alone: files and permissions are excluded, and so is an answer that a client library
-raises as an OSError, because the event may well be their reason.
+`DownstreamUnavailable` always says so, as do the exceptions that `circuit` and `circuit_on` name. `OSError`, which is
+among the defaults, stands for connections only. Errors of files and permissions are excluded. An answer of the
+downstream that a client library raises as an OSError is excluded too, because the event itself may be the cause.
 
-Client libraries wrap errors. So the error that another was raised *from* counts as well, and the one that was being
-handled when a library's own error was raised. A built-in error, such as a KeyError by mistake in an `except` block,
-must be raised `from` it.
+Client libraries wrap exceptions. The explicit cause of an exception therefore counts as well, and so does the exception
+that was being handled when a library raised its own. A built-in exception, such as an accidental KeyError in an
+`except` block, has to be raised `from` the other one.
 """
 
 import io
@@ -15,11 +15,12 @@ from typing import Any
 
 from partbox.errors import DownstreamUnavailable
 
-DEPTH = 10  # errors of a chain that are looked at
+DEPTH = 10  # exceptions of a chain that are examined
 LOCAL_ERRORS = (
     ChildProcessError, FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError,
     ProcessLookupError, io.UnsupportedOperation,
 )  # fmt: skip
+# OSErrors of libraries that reached the server and got a refusal. They are listed by name, so that nothing is imported.
 ANSWER_ERRORS = frozenset(
     {
         "requests.exceptions.HTTPError",
@@ -28,12 +29,11 @@ ANSWER_ERRORS = frozenset(
         "urllib.error.HTTPError",
     }
 )
-"""OSErrors of libraries that were reached and said no; by name, so that nothing is imported."""
 CIRCUIT_GRAMMAR = 'use "off", or exception classes or their names, such as "OSError,httpx.TransportError"'
 
 Errors = tuple[type[BaseException], ...]
 
-# The attributes that Python itself keeps: an application's error may answer anything to whoever asks it, or raise.
+# Python's own descriptors, because the attributes of an application's exception may return or raise anything.
 cause_of, context_of, hides_context, members_of = (
     vars(BaseException)["__cause__"].__get__,
     vars(BaseException)["__context__"].__get__,
@@ -44,7 +44,10 @@ _module, _qualname = vars(type)["__module__"].__get__, vars(type)["__qualname__"
 
 
 class ErrorNames(tuple[type[BaseException] | str, ...]):
-    """Exception classes, or their dotted names until a worker starts: they may be in the application's modules."""
+    """Exception classes or their dotted names.
+
+    Names stay unresolved until a worker starts, because they may belong to the application's modules.
+    """
 
     __slots__ = ()
 
@@ -52,7 +55,7 @@ class ErrorNames(tuple[type[BaseException] | str, ...]):
         return ",".join(each if isinstance(each, str) else _name(each).removeprefix("builtins.") for each in self)
 
     def found(self) -> Errors:
-        """The classes; ValueError for a name that is none of an exception class."""
+        """Return the exception classes. Raise ValueError for a name that is not the name of an exception class."""
         return tuple(_import_error(each) if isinstance(each, str) else each for each in self)
 
 
@@ -60,7 +63,10 @@ DEFAULT_ERRORS = ErrorNames(("OSError", "TimeoutError"))
 
 
 def parse_error_names(value: Any) -> ErrorNames:
-    """The errors that a value names: a class, a text with commas, or several of these; ValueError."""
+    """Return the exceptions that a value names: a class, a text with commas, or a list of classes and names.
+
+    Raise ValueError for anything else.
+    """
     given = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
     errors = ErrorNames(each.strip() if isinstance(each, str) else each for each in given)
     if not errors or not all(map(_is_error, errors)):
@@ -69,8 +75,10 @@ def parse_error_names(value: Any) -> ErrorNames:
 
 
 def circuit(value: Any) -> ErrorNames | None:
-    """The errors that open a circuit, as `parse_error_names` reads them; None for "off", the usual ones for "on".
-    ValueError."""
+    """Return the exceptions that open the circuit, as a setting gives them, or None for "off".
+
+    The value "on" stands for the defaults. Raise ValueError for a value that `parse_error_names` does not accept.
+    """
     if isinstance(value, str):
         value = {"off": False, "none": False, "on": True}.get(value.strip().lower(), value)
     if value is None or isinstance(value, bool):
@@ -79,16 +87,19 @@ def circuit(value: Any) -> ErrorNames | None:
 
 
 def is_outage(error: BaseException, errors: Errors) -> bool:
-    """True if the error, or what it was raised from, says that the downstream is away."""
+    """Return True if the error, or an error in its chain of causes, says that the downstream is away."""
     asked: BaseException | None = error
     for _ in range(DEPTH):
         if asked is None:
             return False
-        kind = type(asked)  # not its __class__, which may say anything
+        # `__class__` is not used, because an application can set it to anything.
+        kind = type(asked)
         if issubclass(kind, BaseExceptionGroup):
             return all(is_outage(each, errors) for each in members_of(asked))
         if issubclass(kind, DownstreamUnavailable) or _is_selected(kind, errors):
             return True
+        # Only a library's own exception is followed to its context. A built-in exception raised in an `except` block is
+        # more likely a mistake in the handler than a wrapper.
         wrapped = None if hides_context(asked) or _module_of(kind) == "builtins" else context_of(asked)
         cause = cause_of(asked)
         asked = wrapped if cause is None else cause
@@ -103,11 +114,12 @@ def _is_selected(kind: type[BaseException], errors: Errors) -> bool:
 
 
 def _is_answer(kind: type[BaseException]) -> bool:
-    """True for an OSError of something else than a connection: local, a wrong argument, or the downstream's answer."""
+    """Return True for an OSError that is not about a connection: a local error, a wrong argument, or an answer."""
     names = {_name(each) for each in kind.__mro__}
     if issubclass(kind, LOCAL_ERRORS) or not ANSWER_ERRORS.isdisjoint(names):
         return True
-    return issubclass(kind, ValueError) and "ssl.SSLError" not in names  # a certificate that is over is an outage
+    # An expired certificate is an outage, although `ssl.CertificateError` is a ValueError.
+    return issubclass(kind, ValueError) and "ssl.SSLError" not in names
 
 
 def _is_error(value: object) -> bool:
@@ -131,6 +143,6 @@ def _name(kind: type) -> str:
 
 
 def _module_of(kind: type) -> str:
-    """The module of a class; none where it is no text."""
+    """Return the module of a class, or an empty text if its `__module__` is not a text."""
     module = _module(kind)
     return module if type(module) is str else ""

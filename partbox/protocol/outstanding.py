@@ -1,21 +1,21 @@
-"""The work that a subscription has still to do, and the decision whether it is worth waiting for."""
+"""The work that a subscription has left, and the decision whether to wait for it."""
 
 from dataclasses import dataclass
 
+# Seconds. A scheduled event that is due later than this does not count as work yet.
 SOON = 2.0
-"""Seconds: a scheduled event that is due later does not count as work yet."""
+# Seconds for which a node with `--until-empty` continues although nothing is finished. Longer than a lease.
 IDLE_PATIENCE = 30.0
-"""Seconds for which a node goes on under `--until-empty` while nothing gets finished; longer than a lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutstandingWork:
-    """The unfinished work of a subscription, as it is saved.
+    """The unfinished work of a subscription, as saved in the database.
 
-    `unread`: records are to be read. `moving`: a partition has no owner at this moment, or a handler has run for long,
-    so nothing finished proves no standstill. One of `cursors`, `unfinished` and `scheduled` changes whenever an event
-    is finished: the sum of all cursors, and the numbers of parked rows. `due_in` and `scheduled_in`: seconds until one
-    of these rows may run, None if none does by itself.
+    `unread` is True if there are records to read. `moving` is True if a partition has no owner at the moment or a
+    handler has run for long, so that a lack of progress does not prove a standstill. `cursors` is the sum of all
+    cursors, `unfinished` and `scheduled` count parked rows. One of the three changes whenever an event is finished.
+    `due_in` and `scheduled_in` are the seconds until one of these rows may run, or None if none will run by itself.
     """
 
     paused: bool = False
@@ -29,16 +29,19 @@ class OutstandingWork:
 
     @property
     def is_done(self) -> bool:
-        """True if no event is left but dead, discarded and scheduled ones."""
+        """True if only dead, discarded and scheduled events are left."""
         return not self.unread and not self.unfinished
 
     @property
     def progress(self) -> tuple[str, int, int]:
-        """A value that differs once an event is finished."""
+        """A value that changes whenever an event is finished."""
         return self.cursors, self.unfinished, self.scheduled
 
     def can_progress(self, patience: float) -> bool:
-        """True if something of it may run within so many seconds; a scheduled event must be due soon besides."""
+        """Return True if some of the work may run within `patience` seconds.
+
+        A scheduled event must also be due soon.
+        """
         if self.paused or patience <= 0:
             return False
         if self.unread or (self.due_in is not None and self.due_in <= patience):
@@ -47,14 +50,17 @@ class OutstandingWork:
 
 
 class Standstill:
-    """Measures for how long nothing of a subscription has been finished."""
+    """A stopwatch for the time in which a subscription has finished nothing."""
 
     def __init__(self) -> None:
         self._progress: tuple[str, int, int] | None = None
         self._since = 0.0
 
     def is_over(self, work: OutstandingWork, patience: float, now: float) -> bool:
-        """True if nothing of it runs before the patience ends, which begins anew with all that is finished."""
+        """Return True if none of the work can run before the patience ends.
+
+        The patience starts anew with each finished event.
+        """
         if work.moving or work.progress != self._progress:
             self._progress, self._since = work.progress, now
         return not work.can_progress(self._since + patience - now)

@@ -1,27 +1,28 @@
-"""Parked rows of a key, and the choice of the one that may run next.
+"""Parked rows, chained by key, and the choice of the row that may run next.
 
-A key is blocked while it has blocking rows. Of those only the smallest id may run: `held` and `ready` at once, others
-when due, `dead` never. Records polled for a blocked key are parked `held` behind them.
+A key is blocked while it has blocking rows. Of these rows, only the row with the smallest id may run: `held` and
+`ready` rows at once, other rows when they are due, `dead` rows never. New records of a blocked key are parked as `held`
+behind them.
 
-**State** (`RowState`): why the event is parked, and the only part of this that the database stores.
+**State** (`RowState`): the reason why the event is parked. The database stores only the state.
 
-    scheduled    its time has not come; only a new row is
+    scheduled    its time has not come; only new rows are scheduled
     retrying     it failed, and has another attempt
-    deferred     it is put off without an attempt: its handler asked for that, a circuit is open, or a limit holds it
+    deferred     it was put off without an attempt: by its handler, an open circuit or a limit
     held         it waits behind another row of its key
-    ready        it is handed over unstarted
-    dead         nobody tries it any more; an operator's replay makes it `ready` in the database, and a new row here
+    ready        it was handed over unstarted
+    dead         no more attempts; an operator's replay makes it `ready` in the database, and a new row here
 
     a new row            -> any
     any but dead         -> retrying, deferred, held, ready, dead
-    dead                 -> retrying, deferred, dead: its handler went on past its timeout, and its own verdict counts
+    dead                 -> retrying, deferred, dead: its handler ran on past its timeout, and that verdict counts
 
 **Stage** (`RowStage`): where the row is, in the database, in memory or in both.
 
-    UNSAVED      its latest change is not committed, so it may not run
-    WAITING      it is stored as it is here, and runs when it is due and its turn has come
+    UNSAVED      its latest change is not committed, so it must not run
+    WAITING      it is stored as it is here, and runs when it is due and first in line
     LOADED       its event is in memory, in a lane or with a handler
-    RUNS_ON      its event was parked while a handler has it, and that is not committed
+    RUNS_ON      its event was parked while a handler runs it, and the parking is not committed
 
     UNSAVED -saved-> WAITING -load-> LOADED        UNSAVED -keep-> RUNS_ON -saved-> LOADED
     LOADED -put back-> WAITING                     RUNS_ON -put back-> UNSAVED
@@ -30,9 +31,9 @@ when due, `dead` never. Records polled for a blocked key are parked `held` behin
 **Suspicion** (`Suspicion`): whether the event may have killed a process; see `partbox.worker.engine.poison`.
 
     NONE -> SUSPECT              it may have been running when a process died
-    NONE -> ACCUSED              it was noted as started when a process died
-    SUSPECT <-> CHARGED          its turn: the attempt is charged before it runs
-    ACCUSED <-> CHARGED_ALONE    its turn, with no other charged row beside it
+    NONE -> ACCUSED              it was recorded as started when a process died
+    SUSPECT <-> CHARGED          its trial: the attempt is charged before the event runs
+    ACCUSED <-> CHARGED_ALONE    its trial, with no other charged row beside it
     any -> NONE                  parked anew
 """
 
@@ -48,7 +49,7 @@ MAX_CHAIN_RUN = 100
 
 
 class RowState(StrEnum):
-    """The reason why an event is parked, as the database has it; see above."""
+    """The reason why an event is parked, as stored in the database. See the module's docstring."""
 
     SCHEDULED = "scheduled"
     RETRYING = "retrying"
@@ -57,11 +58,12 @@ class RowState(StrEnum):
     READY = "ready"
     DEAD = "dead"
 
-    __repr__ = str.__repr__  # observers are given it as a string, and may print what they count by it
+    # Observers receive the state as a string, and may print a dictionary that counts by state.
+    __repr__ = str.__repr__
 
 
 class RowStage(Enum):
-    """A parked row's way between database and memory; see above."""
+    """The place of a parked row between database and memory. See the module's docstring."""
 
     UNSAVED = "unsaved"
     WAITING = "waiting"
@@ -70,7 +72,7 @@ class RowStage(Enum):
 
 
 class Suspicion(Enum):
-    """Whether a parked event may have killed a process; see above."""
+    """Whether a parked event may have killed a process. See the module's docstring."""
 
     NONE = "none"
     SUSPECT = "suspect"
@@ -89,7 +91,8 @@ _NEXT_STATES: Final = MappingProxyType(
 _SAVED: Final = MappingProxyType(
     {
         RowStage.UNSAVED: RowStage.WAITING,
-        RowStage.WAITING: RowStage.WAITING,  # a dead-letter hook was told
+        # A dead-letter hook was called.
+        RowStage.WAITING: RowStage.WAITING,
         RowStage.LOADED: RowStage.LOADED,
         RowStage.RUNS_ON: RowStage.LOADED,
     }
@@ -103,7 +106,7 @@ _IN_MEMORY: Final = (RowStage.LOADED, RowStage.RUNS_ON)
 
 @dataclass(slots=True)
 class ParkedRow:
-    """A parked row in memory. `due` is monotonic seconds, None for at once."""
+    """A parked row in memory. `due` is in monotonic seconds, or None for at once."""
 
     id: int
     state: RowState
@@ -112,98 +115,103 @@ class ParkedRow:
     due: float | None = None
     stage: RowStage = RowStage.WAITING
     suspicion: Suspicion = Suspicion.NONE
-    waits: bool = False  # for a permit or a time, which is no trouble
+    # The row waits for a permit or a time, and nothing is wrong.
+    waits: bool = False
 
     @property
     def unsaved(self) -> bool:
-        """True if its latest change is not committed."""
+        """True if the latest change of the row is not committed."""
         return self.stage is RowStage.UNSAVED or self.stage is RowStage.RUNS_ON
 
     @property
     def loaded(self) -> bool:
-        """True if its event is in memory."""
+        """True if the row's event is in memory."""
         return self.stage in _IN_MEMORY
 
     @property
     def suspect(self) -> bool:
-        """True if it is charged before it runs, or has been."""
+        """True if the row's attempt is charged before it runs, or has been charged."""
         return self.suspicion is not Suspicion.NONE
 
     @property
     def accused(self) -> bool:
-        """True if it runs with no other charged row beside it."""
+        """True if the row runs only with no other charged row beside it."""
         return self.suspicion is Suspicion.ACCUSED or self.suspicion is Suspicion.CHARGED_ALONE
 
     @property
     def charged(self) -> bool:
-        """True if it has its turn, until it is done, parked anew or handed back."""
+        """True during the row's trial, until the event is done, parked anew or put back."""
         return self.suspicion is Suspicion.CHARGED or self.suspicion is Suspicion.CHARGED_ALONE
 
     def runs_at(self) -> float | None:
-        """The time at which it may run: 0.0 at once, monotonic seconds, or None (loaded, unsaved or dead)."""
+        """Return the time at which the row may run, in monotonic seconds.
+
+        The time is 0.0 for at once, and None if the row is loaded, unsaved or dead.
+        """
         if self.stage is not RowStage.WAITING or self.state is RowState.DEAD:
             return None
         return 0.0 if self.state in READY_STATES else self.due
 
     def may_run(self, now: float) -> bool:
-        """True if it is stored, not in memory, and due."""
+        """Return True if the row is stored, not in memory, and due."""
         at = self.runs_at()
         return at is not None and at <= now
 
-    # Its transitions, as drawn above.
-
     def park(self, state: RowState, attempts: int, *, blocks: bool, waits: bool = False) -> None:
-        """Park its event anew."""
+        """Park the row's event anew."""
         assert state in _NEXT_STATES[self.state], (self, state)
         assert self.stage in _IN_MEMORY, self
         self.state, self.attempts, self.blocks, self.waits = state, attempts, blocks, waits
         self.stage, self.suspicion = RowStage.UNSAVED, Suspicion.NONE
 
     def change(self) -> None:
-        """Note that it differs from what is stored."""
+        """Record that the row differs from its stored form."""
         assert self.stage is RowStage.WAITING, self
         self.stage = RowStage.UNSAVED
 
     def saved(self) -> None:
-        """Note that its latest change is committed."""
+        """Record that the latest change of the row is committed."""
         self.stage = _SAVED[self.stage]
 
     def load(self) -> None:
-        """Its event is in memory from here."""
+        """Record that the row's event is now in memory."""
         assert self.stage is RowStage.WAITING, self
         self.stage = RowStage.LOADED
 
     def keep_running(self) -> None:
-        """A handler has the event and goes on, though it is parked now."""
+        """Record that a handler continues with the event, although it is parked now."""
         assert self.stage in _KEPT, self
         self.stage = _KEPT[self.stage]
 
     def put_back(self) -> None:
-        """Its event leaves memory as it came; a turn ends with that."""
+        """Record that the row's event left memory unstarted. This ends a trial."""
         assert self.stage in _PUT_BACK, self
         self.stage = _PUT_BACK[self.stage]
         self.end_trial()
 
     def mark_suspect(self, *, accused: bool = False) -> None:
-        """Suspect it of having killed a process; `accused`: it was noted as started then."""
+        """Record that the row's event may have killed a process.
+
+        `accused` means that the event was recorded as started when the process died.
+        """
         assert self.suspicion is Suspicion.NONE, self
         self.suspicion = Suspicion.ACCUSED if accused else Suspicion.SUSPECT
 
     def start_trial(self) -> None:
-        """Charge it: its turn has come."""
+        """Start the trial of a suspect row: its attempt is charged before it runs."""
         assert self.suspicion in _CHARGED, self
         self.suspicion = _CHARGED[self.suspicion]
 
     def end_trial(self) -> None:
-        """Take its turn away, if it had one."""
+        """End the trial of the row if it has one. The row stays suspect."""
         self.suspicion = _TRIAL_ENDED.get(self.suspicion, self.suspicion)
 
 
 def waits(head: ParkedRow, *, before: bool) -> bool:
-    """Return whether a chain with this head waits; else it is trouble.
+    """Return True if a chain with this head waits for a permit or a time, and False if the chain is in trouble.
 
-    Rows behind a head are held for its reason. So a head that was held itself, behind one that is gone, changes
-    nothing: `before` says whether the chain waited until now.
+    The rows behind a head are held for the head's reason. A head that was itself held, behind a row that is gone,
+    changes nothing: `before` says whether the chain has waited until now.
     """
     return before if head.state is RowState.HELD else head.waits
 
@@ -212,31 +220,33 @@ def waits(head: ParkedRow, *, before: bool) -> bool:
 class Chain:
     """The blocking rows of one key, in id order.
 
-    A chain `waits` if its head waits for a permit or a time. Else it is trouble, and its rows count against the brake.
+    A chain `waits` if its head waits for a permit or a time. Otherwise it is in trouble, and its rows count against the
+    brake.
     """
 
     rows: list[ParkedRow] = field(default_factory=list)
-    blocked_by_slow: bool = False  # the head is running, and held up its partition for too long
+    # The head is running and has held up its partition for too long.
+    blocked_by_slow: bool = False
     waits: bool = True
 
     def __iter__(self) -> Iterator[ParkedRow]:
         return iter(self.rows)
 
     def insert(self, row: ParkedRow) -> None:
+        """Insert a row at its place in id order."""
         if not self.rows or row.id > self.rows[-1].id:
             self.rows.append(row)
         else:
             insort(self.rows, row, key=lambda each: each.id)
 
     def count_open(self) -> int:
-        """Count the rows that are not dead."""
+        """Return the number of rows that are not dead."""
         return sum(row.state in OPEN_STATES for row in self.rows)
 
     def list_runnable(self, now: float) -> list[ParkedRow]:
-        """The head and what may follow it without waiting, at most `MAX_CHAIN_RUN` rows; nothing while the head is
-        loaded.
+        """Return the head and the rows that may follow it without waiting, at most `MAX_CHAIN_RUN` rows.
 
-        A suspect runs by itself: what follows it is charged when its turn has come.
+        The list is empty while the head is loaded. A suspect row is returned alone: a row behind it gets its own trial.
         """
         run: list[ParkedRow] = []
         for row in self.rows:
@@ -246,17 +256,18 @@ class Chain:
         return run
 
     def wakes_at(self) -> float | None:
-        """The time at which the head may run, as `ParkedRow.runs_at` says it."""
+        """Return the time at which the head may run, as `ParkedRow.runs_at` does."""
         return self.rows[0].runs_at() if self.rows else None
 
     def before(self, record_id: int) -> Iterator[ParkedRow]:
+        """Iterate over the rows whose id is lower than `record_id`."""
         return takewhile(lambda row: row.id < record_id, self.rows)
 
     def in_line(self, rows: Sequence[ParkedRow]) -> list[ParkedRow]:
-        """The loaded rows that no unloaded row of the chain precedes."""
+        """Return the rows of a list of loaded rows that no unloaded row of the chain precedes."""
         waits = next((row.id for row in self.rows if row.stage not in _IN_MEMORY), None)
         return [row for row in rows if waits is None or row.id < waits]
 
     def caught_up(self) -> bool:
-        """True if every row is loaded: events that come now may queue behind them in memory."""
+        """Return True if every row is loaded, so that new events of the key may queue behind them in memory."""
         return not self.blocked_by_slow and all(row.stage in _IN_MEMORY for row in self.rows)

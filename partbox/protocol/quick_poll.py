@@ -1,14 +1,15 @@
 """The quick poll: one scan of a range of ids for all partitions that are caught up.
 
-All of them have read everything that the shared page S sees. So a record of theirs is unread if, and only if, S does
-not see it; and all such have ids above the floor of S, or above the bound of a transaction that S lists and that has
-ended. One statement returns them, with its snapshot N. Its ceiling is the ids drawn, read after N was taken: nothing
-that N sees lies above it.
+These partitions have read everything that the shared page S sees. A record of theirs is therefore unread if and only if
+S does not see it. The id of such a record lies above the floor of S, or above the bound of a transaction that S lists
+and that has ended. One statement returns the records together with its snapshot N. The ceiling of the scan is the last
+id drawn, read after N was taken, so nothing that N sees lies above it.
 
-It counts as a whole or not at all. If there are more records than it may return, or more ids to search than a full poll
-would, or more new records of a partition than it has room for, nothing moves, and all is polled in full.
+A quick poll counts completely or not at all. Nothing moves, and all partitions are polled in full, if there are more
+records than the poll may return, more ids to search than a full poll would search, or more new records of a partition
+than it has room for.
 
-A partition that does not take part, since it is behind, draining or just claimed, keeps the page that it has.
+A partition that takes no part, because it is behind, draining or just claimed, keeps its page.
 """
 
 from collections.abc import Collection
@@ -18,23 +19,24 @@ from partbox.protocol.horizon import Page
 
 
 def ids(shared: Page) -> tuple[int, int]:
-    """Exclusive (low, high) bounds of the ids that the next quick poll can scan.
+    """Return exclusive (low, high) bounds of the ids that the next quick poll can scan.
 
-    They are rounded to a million, so that the statement is planned anew once per million ids.
+    The bounds are rounded to millions, so that the statement is planned anew only once per million ids.
     """
-    end = cursor.stretch_of(shared.settled) + 2 * cursor.STRETCH  # a page counts that reaches one above `settled`
+    # A page counts even if it reaches one stretch above `settled`.
+    end = cursor.stretch_of(shared.settled) + 2 * cursor.STRETCH
     return cursor.stretch_of(shared.floor), end
 
 
 def has_found_all(records: int, floor: int, drawn: int) -> bool:
-    """True if a quick poll that searched ids from `floor` to `drawn` and returned so many records has found all.
+    """Return True if a quick poll of the ids from `floor` to `drawn` that returned `records` records has found all.
 
-    It is asked for one record more than a full poll would take late ones of a partition, which tells that there are
-    more.
+    The statement asks for one record more than the limit of late records in a full poll. An answer of that length
+    therefore shows that there may be more.
     """
     return records <= cursor.MAX_LATE and drawn - floor <= cursor.STRETCH
 
 
 def bits(partitions: Collection[int]) -> str:
-    """A set of partitions as a quick poll takes it."""
+    """Return a set of partitions as the bit string that the quick poll takes."""
     return "".join("1" if number in partitions else "0" for number in range(256))

@@ -1,7 +1,7 @@
-"""Retry policies: they say if an error is worth another attempt, and after what delay.
+"""Retry policies: whether an exception is worth another attempt, and after which delay.
 
-A policy is anything with `should_retry(error) -> bool` and `next_delay(attempt) -> float | timedelta`, where `attempt`
-is the number of the attempt that failed, from 1, and a number is seconds. In settings a policy is a text:
+A policy is any object with `should_retry(error) -> bool` and `next_delay(attempt) -> float | timedelta`. `attempt` is
+the number of the attempt that failed, from 1, and a float is a number of seconds. In settings, a policy is a text:
 
     exponential[:base[:cap[:multiplier]]]    fixed:delay        delays in seconds, or "250ms", "5m"
     ... +jitter                              the delay times a random factor from 0.5 to 1.5
@@ -27,19 +27,23 @@ GRAMMAR = 'write it like "exponential:0.2:60:2+jitter" (base, cap, multiplier) o
 
 @runtime_checkable
 class RetryPolicy(Protocol):
-    """Pure but for jitter, and must not block: called by the thread that ran the handler, or by the event loop."""
+    """A policy for failed events.
+
+    Its methods must not block and must be pure except for jitter. They are called by the thread that ran the handler,
+    or by the event loop.
+    """
 
     def should_retry(self, error: BaseException) -> bool:
-        """True if another attempt may help; False makes the event dead at once."""
+        """Return True if another attempt may help. False makes the event dead at once."""
 
     def next_delay(self, attempt: int) -> float | timedelta:
-        """The wait (seconds or timedelta, >= 0) after the failed attempt number `attempt`, from 1."""
+        """Return the delay (seconds or timedelta, >= 0) after the failed attempt number `attempt`, from 1."""
 
 
 def delay_of(value: object) -> float:
-    """The seconds (>= 0, perhaps infinite) that an application's code means; TypeError or ValueError if it means none.
+    """Return a delay given by an application's code as seconds, >= 0 and possibly infinite.
 
-    Raises whatever else a hostile number raises.
+    Raise TypeError or ValueError if the value is not a delay. The methods of a hostile number may raise any exception.
     """
     if isinstance(value, timedelta):
         value = value / timedelta(seconds=1)
@@ -57,10 +61,10 @@ def delay_of(value: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """min(cap, base * multiplier ** (attempt - 1)) seconds.
+    """A delay of min(cap, base * multiplier ** (attempt - 1)) seconds.
 
-    `include` names the only exceptions worth retrying (none named: all are), `exclude` those that are not;
-    subclasses count, and exclude beats include.
+    `include` names the only exceptions that are retried. If it is empty, all are. `exclude` names exceptions that are
+    not retried. Subclasses count, and `exclude` takes precedence over `include`.
     """
 
     base: float = 0.2
@@ -79,7 +83,7 @@ class Exponential:
         return _is_retried(error, self.include, self.exclude)
 
     def next_delay(self, attempt: int) -> float:
-        # Floats throughout, bounded: an int to the power of a large int would be computed digit by digit.
+        # Use bounded floats throughout. Python would compute an int to the power of a large int digit by digit.
         exponent = float(min(max(attempt - 1, 0), 1 << 1_000))
         try:
             grown: float = self.base * float(self.multiplier) ** exponent
@@ -93,7 +97,7 @@ class Exponential:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Always `delay` seconds; `include` and `exclude` as in `Exponential`."""
+    """A constant delay of `delay` seconds. `include` and `exclude` work as in `Exponential`."""
 
     delay: float
     include: Errors = ()
@@ -115,7 +119,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Jittered:
-    """The delay of `policy`, its cap included, times a random factor, or plus up to `add` seconds."""
+    """The capped delay of another policy, times a random factor, or plus up to `add` seconds."""
 
     policy: RetryPolicy
     factor: tuple[float, float] | None = None
@@ -149,7 +153,10 @@ class Jittered:
 
 
 def policy_of(value: object) -> RetryPolicy:
-    """The policy that `value` is or, as a text of the grammar above, describes; ValueError otherwise."""
+    """Return `value` if it is a policy, or the policy that a text in the grammar above describes.
+
+    Raise ValueError for anything else.
+    """
     if isinstance(value, RetryPolicy) and not isinstance(value, type):
         return value
     if not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Rows of `partition` and `parked` as plain data: what statements return, and what a save sends."""
+"""Rows of the tables `partition` and `parked` as plain data, as statements return them and as a save sends them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class TickPartition(NamedTuple):
-    """A partition as a tick sees it."""
+    """A partition as read by a tick."""
 
     partition: int
     assigned: bool
@@ -17,10 +17,10 @@ class TickPartition(NamedTuple):
 
 
 class OwnedPartition(NamedTuple):
-    """An owned partition, with its saved cursor.
+    """An owned partition with its saved cursor.
 
-    `suspect_until`: its last owner died, perhaps of a record up to this id. `pause`: if it was claimed just now, the
-    seconds since its last owner released it.
+    `suspect_until` is set if the last owner died. A record up to this id may have killed it. `pause` is set if the
+    partition was claimed just now, and is the time in seconds since the last owner released it.
     """
 
     partition: int
@@ -34,10 +34,10 @@ class OwnedPartition(NamedTuple):
 
 
 class CursorSave(NamedTuple):
-    """The state to save of one partition.
+    """The state of one partition to save.
 
-    `snapshot` None leaves the cursor as it is, `last_id` None its place in the log: nothing has become of a record
-    since the last save.
+    A `snapshot` of None leaves the cursor unchanged. A `last_id` of None leaves the cursor's position in the log
+    unchanged, because no record has been finished since the last save.
     """
 
     partition: int
@@ -49,10 +49,11 @@ class CursorSave(NamedTuple):
 
 
 class StoredRow(NamedTuple):
-    """A parked row as stored; `due` is seconds from now.
+    """A parked row as stored in the database. `due` is in seconds from now.
 
-    `started`: it was charged, and its process may have died of it. `error` is told of dead ones only. `waits`: for a
-    permit or a time. One that waits for a permit and blocks its key is due at once: its owner knows whose turn it is.
+    `started` means that the row was charged and that its process may have died of it. `error` is only read for dead
+    rows. `waits` means that the row waits for a permit or a time. A blocking row that waits for a permit is due at
+    once, because the owner of the partition knows when the permit comes.
     """
 
     partition: int
@@ -68,9 +69,9 @@ class StoredRow(NamedTuple):
 
 
 class LooseRows(NamedTuple):
-    """The rows of a partition that block nothing, as stored: how many count against the brake, and how many wait.
+    """The stored rows of a partition that block nothing: rows that count against the brake, and rows that wait.
 
-    `turns`: the ids of those that wait for a permit, the soonest due first.
+    `turns` are the ids of the rows that wait for a permit, the earliest due row first.
     """
 
     open: int = 0
@@ -80,12 +81,13 @@ class LooseRows(NamedTuple):
 
 @dataclass(slots=True)
 class ParkedSave:
-    """One parked row as a save sends it: `delay` in seconds from the database's now, or `due` as an ISO timestamp.
+    """A parked row as a save sends it.
 
-    `trace` belongs to `error`: where that is None, what is stored of both stays; so it does where `is_wait` and there
-    is one. `new`: there is no row yet. `charge`: it is about to be started. A `dead_letter` changes the due time of a
-    row that is still dead, no more. With an `outcome` an attempt has failed, in so many `seconds`: it leaves a row,
-    too.
+    `delay` is in seconds from the database's now. `due` is an ISO timestamp. `trace` belongs to `error`. If `error` is
+    None, the stored error and traceback stay. They also stay if `is_wait` is set and there is a stored error. `new`
+    means that there is no row yet. `charge` means that the event is about to start. A `dead_letter` only changes the
+    due time of a row that is still dead. An `outcome` means that an attempt has failed after `seconds`. Such an attempt
+    is stored as a row, too.
     """
 
     partition: int
@@ -108,7 +110,7 @@ class ParkedSave:
     seconds: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object that `save` takes."""
+        """Return the JSON object that `save` takes."""
         return {
             "p": self.partition,
             "id": self.record_id,
@@ -132,7 +134,7 @@ class ParkedSave:
 
 
 class IgnoredEvent(NamedTuple):
-    """An event that failed and counts as done, because `on_error` says so: it leaves a row of its last attempt."""
+    """An event that failed and counts as done because `on_error` says so. Its last attempt is stored as a row."""
 
     record_id: int
     attempts: int
@@ -140,21 +142,21 @@ class IgnoredEvent(NamedTuple):
     seconds: float | None
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object that `save` takes."""
+        """Return the JSON object that `save` takes."""
         id, attempts, error, seconds = self
         return {"id": id, "n": attempts, "o": "ignored", "e": error, "sec": seconds}
 
 
 class ProgressNote(NamedTuple):
-    """A row that later tells how far a partition was: nothing above `read_id` had been read when it was gathered."""
+    """A note of how far a partition had been read: nothing above `read_id` when the save was gathered."""
 
     partition: int
     read_id: int
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object that `save` takes."""
+        """Return the JSON object that `save` takes."""
         return {"p": self.partition, "r": self.read_id}
 
 
+# An entry of the list that a save sends.
 SaveEntry = ParkedSave | IgnoredEvent | ProgressNote
-"""An entry of the list that a save sends."""

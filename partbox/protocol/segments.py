@@ -1,7 +1,7 @@
-"""Segments of the log: which to make ahead of need, which have had their time, which are empty shells.
+"""Segments of the log: which to create ahead of need, which have expired, and which are empty.
 
-A segment takes the ids from `lower` to below `upper`. The default one, which has neither, is the net: it takes the ids
-that no segment does, slows polls down, and is emptied record by record.
+A segment takes the ids from `lower` up to but excluding `upper`. The default segment has neither bound. It takes the
+ids that no other segment takes, makes polls slower, and is emptied record by record.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,26 +9,27 @@ from itertools import accumulate
 from math import ceil
 from typing import NamedTuple
 
+# The least and the greatest number of empty segments ahead of the newest id. Between the two, as many are created as
+# last for AHEAD_SECONDS.
 MIN_AHEAD, MAX_AHEAD = 3, 15
-"""Empty segments that are to lie ahead of the newest id: at least, and at most, until they last for `AHEAD_SECONDS`."""
+# The number of segments that the retention spans. A purge by segments is coarser than a purge by record by this much.
 SEGMENTS_RETAINED = 10
-"""The segments that the retention is to span: so much coarser is a purge than it would be record by record."""
 
+# Ids of a segment. With smaller segments, a quiet log would have many, and each poll pays for every segment.
 SMALLEST, LARGEST = 2_000_000, 1_000_000_000
-"""Ids of a segment. With fewer a quiet log has many of them, which each poll pays for."""
 HOUR, DAY = 3_600.0, 86_400.0
+# Seconds for which the segments ahead should last. No segment can be attached beside a pg_dump or a reader that stays.
 AHEAD_SECONDS = 4 * HOUR
-"""Seconds for which the segments ahead are to last: beside a pg_dump, or a reader that stays, none is attached."""
+# Ids between the newest id and a new segment. A statement that began to publish before the segment was attached, and
+# then draws an id of the segment, fails. PROOF_LEAD applies if a proof is needed. The ids of the proof must not be
+# reached before the segment is attached, even if the process that made the proof died.
 MIN_LEAD, PROOF_LEAD = 1_000_000, 4_000_000
-"""Ids that must at least lie between the newest and a new segment: a statement that began to publish before, and draws
-an id of the segment afterwards, fails. `PROOF_LEAD`: where a proof is needed, which must not be reached before the
-segment is there, even if whoever made it died."""
+# Bytes. A default segment up to this size is searched while it is locked. `segment_add` has the same limit.
 SMALL_DEFAULT = 2 << 20
-"""Bytes of the default segment up to which it is searched while it is locked; `segment_add` says the same."""
 
 
 class Segment(NamedTuple):
-    """A segment; ids and ages (s) of its oldest and its newest record are None while it is empty."""
+    """A segment of the log. The ids and ages (seconds) of the oldest and newest record are None while it is empty."""
 
     name: str
     lower: int | None
@@ -41,7 +42,7 @@ class Segment(NamedTuple):
 
 
 class EventTrigger(NamedTuple):
-    """An event trigger of the database that runs when segments are made or dropped, and its function."""
+    """An event trigger of the database that runs when segments are created or dropped, and its function."""
 
     name: str
     event: str
@@ -52,33 +53,39 @@ class EventTrigger(NamedTuple):
 
 
 class DrawnIds(NamedTuple):
-    """A number of ids, drawn in the last `seconds`."""
+    """A number of ids that were drawn in the last `seconds`."""
 
     ids: int
     seconds: float
 
 
 class IdRange(NamedTuple):
-    """The ids from `lower` to below `upper`."""
+    """The ids from `lower` up to but excluding `upper`."""
 
     lower: int
     upper: int
 
 
 def id_rate(stretches: Iterable[DrawnIds]) -> float:
-    """Ids a second: the fastest of these stretches. A burst is taken as an hour's."""
+    """Return the ids drawn per second in the fastest of the given periods. A short burst counts as an hour's ids."""
     return max((each.ids / max(each.seconds, HOUR) for each in stretches), default=0.0)
 
 
 def segment_length(ids_a_second: float, retain: float, most: float | None = None) -> int:
-    """Ids of a new segment: a tenth of what the retention (s) spans, at most `most`, in millions."""
+    """Return the number of ids of a new segment, in whole millions.
+
+    The segment gets a tenth of the ids that are drawn in the retention (seconds), at most `most`.
+    """
     ids = ids_a_second * retain / SEGMENTS_RETAINED
     ids = min(ids, most) if most else ids
     return int(min(max(ids, SMALLEST), LARGEST) // 1_000_000) * 1_000_000
 
 
 def length_for_size(segments: Sequence[Segment], retain_size: int | None) -> float | None:
-    """Ids of a tenth of `retain_size` bytes, as large as records were so far; None: no limit, or nothing to go by."""
+    """Return the number of ids in a tenth of `retain_size` bytes, by the mean size of the records so far.
+
+    Return None if there is no limit or no record to measure.
+    """
     full = [each for each in segments if each.size and each.oldest is not None and each.newest is not None]
     ids = sum((each.newest or 0) - (each.oldest or 0) for each in full)
     size = sum(each.size for each in full)
@@ -90,22 +97,23 @@ def default_segment(segments: Iterable[Segment]) -> Segment | None:
 
 
 def has_large_default(segments: Iterable[Segment]) -> bool:
-    """True if the default segment must be proven to hold no id of a new segment before that is attached."""
+    """Return True if a new segment may only be attached after a proof that the default segment has none of its ids."""
     found = default_segment(segments)
     return found is not None and found.size > SMALL_DEFAULT
 
 
 def count_ahead(segments: Iterable[Segment], drawn: int) -> int:
-    """The segments that begin above the newest id."""
+    """Return the number of segments that begin above the newest id."""
     return sum(1 for each in segments if each.lower is not None and each.lower > drawn)
 
 
 def segments_to_add(segments: Sequence[Segment], drawn: int, ids_a_second: float, ids: int) -> list[IdRange]:
-    """The segments of `ids` ids each to make now, in order; none while enough lie ahead, for long enough.
+    """Return the segments of `ids` ids each to create now, in order. Return none while enough lie ahead.
 
-    They follow the last one. Where that is too near, or the default segment holds an id beyond it, they begin above
-    both the newest id and all that the default one holds; what is drawn until then goes there. While it is large, all
-    that the retention needs are made at once: every search of it proves them all.
+    The new segments follow the last segment. If its end is too near, or the default segment holds an id beyond it, they
+    begin above both the newest id and all ids in the default segment. Ids drawn until then go to the default segment.
+    While the default segment is large, all segments that the retention needs are created at once, because one search of
+    the default segment proves all of them.
     """
     there = [each for each in segments if each.lower is not None and each.lower > drawn]
     lacking = ids_a_second * AHEAD_SECONDS - sum((each.upper or 0) - (each.lower or 0) for each in there)
@@ -128,18 +136,19 @@ def _start(segments: Sequence[Segment], drawn: int, ids_a_second: float) -> int:
 
 
 def must_end_proof(proof: IdRange, drawn: int) -> bool:
-    """True if a proof that a killed process left must end, because publishing may come to its ids."""
+    """Return True if a proof that a killed process left must end, because publishing may soon reach its ids."""
     return proof.lower - drawn < PROOF_LEAD / 2
 
 
 def list_expired(
     segments: Sequence[Segment], drawn: int, retain: float, retain_size: int | None
 ) -> Iterator[tuple[Segment, bool]]:
-    """The full segments whose time is over, the oldest first; True: for the size of the log, whatever their age.
+    """Yield the full segments that have expired, the oldest first, each with True if the log's size is the reason.
 
-    Their time is over when their newest record is older than `retain` (s), or while what begins with them is more than
-    `retain_size` bytes.
+    A segment expires when its newest record is older than `retain` seconds. It also expires, whatever its age, while it
+    and the segments after it have more than `retain_size` bytes.
     """
+    # For each segment, the size of the log from that segment to the newest.
     sizes = list(accumulate((each.size for each in reversed(segments)), initial=0))[:0:-1]
     for each, rest in zip(segments, sizes, strict=True):
         if each.upper is None or each.newest_age is None or each.upper - 1 > drawn:
@@ -151,10 +160,10 @@ def list_expired(
 
 
 def has_expired_records(segment: Segment, retain: float) -> bool:
-    """True if its oldest record is older than the retention (s)."""
+    """Return True if the oldest record of the segment is older than the retention (seconds)."""
     return segment.oldest_age is not None and segment.oldest_age > retain
 
 
 def empty_segments(segments: Iterable[Segment], drawn: int) -> list[Segment]:
-    """The empty segments that nothing will come to any more."""
+    """Return the empty segments that will never receive a record."""
     return [each for each in segments if each.upper is not None and each.upper - 1 <= drawn and each.oldest is None]

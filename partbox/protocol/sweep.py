@@ -1,21 +1,24 @@
-"""The sweep: one scan in the order of ids for all partitions that have a backlog at about the same place.
+"""The sweep: one scan in id order for all partitions that have a backlog at about the same id.
 
-Read partition by partition, each record of a backlog is found in another block of the table, as 256 partitions share
-them. Read in the order of ids, neighbours lie in one block, which costs the server less than half, while most of what
-it passes is wanted. For the cursor it is the same: what comes of a partition is the first of its records above its last
-id, without a gap, so `new` of a full poll; only that the room is shared, and the records decide who gets how much.
+256 partitions share the blocks of the table. If a backlog is read partition by partition, each record is found in
+another block. In id order, neighbours lie in the same block, which costs the server less than half, provided that most
+of the scanned records are wanted. For the cursor there is no difference: the records of each partition are its first
+records above its last id, without a gap, like the new records of a full poll. Only the room is shared, and the order of
+the records decides how much each partition gets.
 
-It begins with the oldest place at which enough partitions are close together, and keeps them together: who is a little
-ahead waits until the others are there, for a page or two; who is behind is read by itself, more of it at a time, and
-catches up. Without that those read by themselves got as much at a time as those swept and stayed apart: a third of a
-backlog of 256 partitions was never swept. Who is far ahead does not wait, nor who has no backlog.
+The sweep starts at the lowest id at which enough partitions are close together, and keeps them together. A partition
+that is a little ahead waits for a page or two until the others have come up. A partition that is behind is read by
+itself, with more room, and catches up. Without that, partitions read by themselves got as much at a time as those in
+the sweep and stayed apart: a third of a backlog of 256 partitions was never swept. Partitions that are far ahead, or
+that have no backlog, do not wait.
 
-So it is bounded however the records are spread: by their number and by a range of ids, not far longer than they should
-need. In a range with few records the next poll had better look partition by partition, which steps over gaps.
+A sweep is bounded by a number of records and by a range of ids that is little longer than the records should need,
+however the records are distributed. In a range with few records, the next poll should search partition by partition,
+which steps over gaps.
 
-Where hardly anything is new a sweep is better still: one search in the index, however long the log, instead of one for
-each partition. So if no more ids lie above the last ids of all than there are partitions, a brief sweep finds all that
-is new, with or without a backlog.
+If hardly anything is new, a sweep is better still: one index search, however long the log is, instead of one for each
+partition. If there are no more ids above the lowest last id than there are partitions, a brief sweep finds everything
+new, with or without a backlog.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -26,14 +29,17 @@ from partbox.protocol.cursor import ReadRequest
 
 _last_id = attrgetter("last_id")
 
-MIN_PARTITIONS = 64  # partitions: of fewer than a quarter, most of the records that a scan passes are not wanted
-STRETCH = 4  # times the ids that the records should need if all partitions get the same number
+# With fewer than a quarter of the 256 partitions, most of the records that a scan passes are not wanted.
+MIN_PARTITIONS = 64
+# Multiple of the ids that the records should need if all partitions get the same number of records.
+STRETCH = 4
 
 
 class Sweep(NamedTuple):
-    """Ids in (start, end], at most so many records; `last_ids` of those that take part, by partition.
+    """A scan of the ids in (start, end] for at most `most` records.
 
-    Those `waiting` get nothing new in this poll, those behind get so many records `more`, each.
+    `last_ids` maps the partitions that take part to their last ids. The partitions in `waiting` get no new records in
+    this poll. Each partition that is behind gets room for `more` additional records.
     """
 
     start: int
@@ -44,7 +50,10 @@ class Sweep(NamedTuple):
     more: int = 0
 
     def room(self, ask: ReadRequest, widest: int) -> int:
-        """The room of one of the asks; of those that take part, and of those behind, it may be the `widest`."""
+        """Return the room of one request.
+
+        For partitions that take part or that are behind, the room can be as much as `widest`.
+        """
         if ask.partition in self.last_ids:
             return widest
         if ask.partition in self.waiting:
@@ -53,24 +62,26 @@ class Sweep(NamedTuple):
         return min(ask.room + self.more, widest) if is_behind else ask.room
 
     def rooms_beside(self, asks: Iterable[ReadRequest]) -> list[int]:
-        """The room of each of these in the rest of the poll: who takes part gets nothing new there."""
+        """Return the room of each request in the rest of the poll, where partitions of the sweep get no new records."""
         return [0 if ask.partition in self.last_ids else ask.room for ask in asks]
 
     def is_cut(self, records: int, hi: int) -> bool:
-        """True if there may be more up to `hi` than the so many records that it brought."""
+        """Return True if the sweep, which returned `records` records, may have left records up to `hi`."""
         return records >= self.most or self.end < hi
 
 
 def sweep(asks: Iterable[ReadRequest], hi: int) -> Sweep | None:
-    """The sweep for those of these, all with a backlog, that lie close together; None if it is not worth it.
+    """Return the sweep for requests that lie close together, or None if no sweep is worthwhile.
 
-    All together they get as many records as they have room for. `hi` is the ceiling of the poll.
+    All requests must have a backlog. The sweep returns as many records as the partitions have room for together. `hi`
+    is the ceiling of the poll.
     """
     roomy = sorted((ask for ask in asks if ask.room > 0), key=_last_id)
     if len(roomy) < MIN_PARTITIONS:
         return None
     reach = STRETCH * sum(ask.room for ask in roomy) * 256 // len(roomy)
     pairs = zip(roomy, roomy[MIN_PARTITIONS - 1 :], strict=False)
+    # Find the lowest place at which MIN_PARTITIONS requests lie within the reach of one scan.
     behind = next((at for at, (first, last) in enumerate(pairs) if last.last_id - first.last_id < reach), None)
     if behind is None:
         return None
@@ -87,8 +98,10 @@ def sweep(asks: Iterable[ReadRequest], hi: int) -> Sweep | None:
 
 
 def brief_sweep(asks: Iterable[ReadRequest], hi: int) -> Sweep | None:
-    """The sweep that finds all that is new for these; None if more ids lie up to `hi` than one had better pass, or than
-    one of them has room for."""
+    """Return the sweep that finds everything new for the requests.
+
+    Return None if there are more ids up to `hi` than a scan should pass, or than one of the partitions has room for.
+    """
     roomy = [ask for ask in asks if ask.room > 0]
     start = min(map(_last_id, roomy), default=hi)
     if hi - start > len(roomy) or any(hi - ask.last_id > ask.room for ask in roomy):

@@ -1,13 +1,14 @@
-"""Whose turn it is, where handlers have limits: the share of one process, without a word to the others.
+"""The queues of handlers with limits in one process. Processes divide a limit without talking to each other.
 
-A process has as much of each limit as it owns of the partitions. What it owns the database has given it, and nobody
-else has: so all shares together are the limit. Of a rate it saves up what one second brings, or one call if that is
-more, never more than that. It begins with nothing saved, and a change of its share cuts what it has and adds nothing:
-so however partitions move, no more starts than the rate and once what a second brings.
+The share of a process in each limit is the fraction of the partitions that it owns. The database assigns each partition
+to one owner only, so all shares together make up the limit. A process saves up starts of a rate for one second, or a
+single start if that is more. It begins with no saved starts, and a change of its share reduces saved starts and never
+adds any. However partitions move, there are therefore no more starts than the rate allows, plus the starts of one
+second.
 
-What waits is in line at its *place*: a handler and one value of what divides its events. Places take turns. A place
-that nobody has used is forgotten when it has saved up as much as one that was never used, so memory is bounded; one
-that comes anew begins as that.
+Items wait in a *bucket* for each pair of a handler and a value of the limit's division. Buckets take turns. An idle
+bucket is forgotten when it has saved as many starts as a fresh bucket, so memory is bounded. A new bucket starts with
+the saved starts of a fresh bucket.
 """
 
 import heapq
@@ -18,17 +19,17 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from partbox.protocol.limits import Limit
 
+# The name of a handler, and a value of the limit's division.
 LimitKey = tuple[str, Hashable]
-"""The name of a handler, and a value."""
 
 T = TypeVar("T")
 
-ALMOST_ONE: Final = 1 - 1e-6  # of a call: what a sum of fractions may lack
-FORGET_PROBES: Final = 2  # places at which is looked for one to forget, whenever one becomes idle
+ALMOST_ONE: Final = 1 - 1e-6  # a whole start, less the rounding error of a sum of fractions
+FORGET_PROBES: Final = 2  # idle buckets that are examined, and perhaps forgotten, each time a bucket becomes idle
 
 
 class ProcessBounds(NamedTuple):
-    """A process's part of a limit: starts in a second (None: any number), starts saved up, and calls at once."""
+    """A process's share of a limit: starts per second (None for no limit), starts saved at most, and calls at once."""
 
     pace: float | None
     saved: float
@@ -36,7 +37,10 @@ class ProcessBounds(NamedTuple):
 
     @classmethod
     def of(cls, limit: Limit, share: float) -> "ProcessBounds":
-        """The bounds of a process with this share of the partitions (0 to 1); with none nothing starts."""
+        """Return the bounds of a process that owns `share` (0 to 1) of the partitions.
+
+        With a share of 0 nothing starts.
+        """
         if share <= 0:
             return cls(0.0, 0.0, 0.0)
         pace = None if limit.rate is None else limit.rate * share
@@ -46,7 +50,7 @@ class ProcessBounds(NamedTuple):
 
 
 class Bucket(Generic[T]):
-    """A place: the starts that it has saved up at a time, the number of calls that run, and the line that waits."""
+    """The saved starts at a time, the number of running calls, and the queue of waiting items for one limit key."""
 
     __slots__ = ("at", "first", "is_scheduled", "running", "saved", "waiting")
 
@@ -54,18 +58,20 @@ class Bucket(Generic[T]):
         self.saved = saved
         self.at = at
         self.running = 0
-        self.is_scheduled = False  # it has a turn, or a time at which it may have one
+        # True if the bucket is in the rotation, or is delayed until it may be.
+        self.is_scheduled = False
         self.waiting: deque[T] = deque()
-        self.first = 0  # how many of these, the first ones, were added as such
+        # The number of items at the head of `waiting` that were added with `first`.
+        self.first = 0
 
     def settle(self, bounds: ProcessBounds, now: float) -> None:
-        """Add what has been saved until now."""
+        """Add the starts that were saved since the last call."""
         if bounds.pace is not None:
             self.saved = min(bounds.saved, self.saved + bounds.pace * max(0.0, now - self.at))
         self.at = max(now, self.at)
 
     def wait(self, bounds: ProcessBounds, now: float) -> float:
-        """Seconds until a call may start: 0 now, infinite if something else is to happen first."""
+        """Return the seconds until a call may start: 0 for now, infinite if something else has to happen first."""
         if self.running >= bounds.most:
             return inf
         self.settle(bounds, now)
@@ -75,7 +81,7 @@ class Bucket(Generic[T]):
 
 
 class LimitedHandler(Generic[T]):
-    """One handler with a limit: the places of its values, and `fresh_bucket`, which is as one that was never used."""
+    """One handler with a limit: a bucket for each value, and a fresh bucket that stands for a value never used."""
 
     def __init__(self, limit: Limit, share: float, now: float) -> None:
         self.limit = limit
@@ -85,7 +91,7 @@ class LimitedHandler(Generic[T]):
         self._idle: dict[Hashable, None] = {}
 
     def bucket(self, value: Hashable, now: float) -> Bucket[T]:
-        """The bucket of a value, which is made where there is none."""
+        """Return the bucket of a value, and create it if there is none."""
         self._idle.pop(value, None)
         if (found := self.buckets.get(value)) is None:
             self.fresh_bucket.settle(self.bounds, now)
@@ -93,27 +99,31 @@ class LimitedHandler(Generic[T]):
         return found
 
     def change(self, limit: Limit, share: float, now: float) -> None:
-        """From now on these hold. What was saved up until now is cut when it is next asked for, never raised."""
+        """Change the limit and the share from now on. Excess saved starts are cut when a bucket is next settled."""
         for each in (self.fresh_bucket, *self.buckets.values()):
             each.settle(self.bounds, now)
         self.limit, self.bounds = limit, ProcessBounds.of(limit, share)
 
     def note_idle(self, value: Hashable, now: float) -> None:
-        """Nothing of this value waits or runs: forget those of which that is long true."""
+        """Record that nothing of this value waits or runs, and forget idle buckets that equal a fresh bucket."""
         self._idle[value] = None
         self.fresh_bucket.settle(self.bounds, now)
         for idle in [each for each, _ in zip(self._idle, range(FORGET_PROBES), strict=False)]:
             self.buckets[idle].settle(self.bounds, now)
+            # Buckets become idle in order, so the later ones are no further.
             if self.buckets[idle].saved < self.fresh_bucket.saved:
                 break
             del self.buckets[idle], self._idle[idle]
 
 
 class PermitQueues(Generic[T]):
-    """The lines at all places of a process; `now` is monotonic seconds. Its length: places that may have a turn."""
+    """The queues of all limited handlers in a process. `now` is in monotonic seconds.
+
+    The length is the number of buckets in the rotation, which may have the next turn.
+    """
 
     def __init__(self, share: float = 0.0) -> None:
-        self.share = share  # of the partitions
+        self.share = share  # fraction of the partitions
         self._handlers: dict[str, LimitedHandler[T]] = {}
         self._rotation: deque[LimitKey] = deque()
         self._delayed: list[tuple[float, int, LimitKey]] = []
@@ -123,11 +133,11 @@ class PermitQueues(Generic[T]):
         return len(self._rotation)
 
     def has_limit(self, handler: str) -> bool:
-        """True if the handler of this name has a limit."""
+        """Return True if the handler of this name has a limit."""
         return handler in self._handlers
 
     def limit(self, limits: Mapping[str, Limit], now: float) -> list[T]:
-        """Have these limits in force, by handler; what waits for a handler that has none any more goes out."""
+        """Replace the limits of all handlers, and return the items of handlers that have no limit any more."""
         free: list[T] = []
         for name in [each for each in self._handlers if each not in limits]:
             free += (each for bucket in self._handlers.pop(name).buckets.values() for each in bucket.waiting)
@@ -140,14 +150,17 @@ class PermitQueues(Generic[T]):
         return free
 
     def change_share(self, share: float, now: float) -> None:
-        """The process owns so much of the partitions from now on, 0 to 1."""
+        """Set the fraction of the partitions, 0 to 1, that the process owns from now on."""
         self.share = share
         for limited in self._handlers.values():
             limited.change(limited.limit, share, now)
         self._reschedule_all(now)
 
     def add(self, limit_key: LimitKey, item: T, now: float, *, first: bool = False) -> None:
-        """Have the item wait at this place, of a handler with a limit; `first`: before all that are not."""
+        """Queue an item of a handler with a limit.
+
+        With `first`, the item goes before all items that were added without it.
+        """
         bucket = self._handlers[limit_key[0]].bucket(limit_key[1], now)
         bucket.waiting.insert(bucket.first if first else len(bucket.waiting), item)
         bucket.first += first
@@ -155,7 +168,7 @@ class PermitQueues(Generic[T]):
             self._schedule(limit_key, bucket, now)
 
     def next(self, now: float) -> LimitKey | None:
-        """The place whose turn it is, if any may have one now."""
+        """Return the limit key that has the next turn, or None if no item may start now."""
         while self._delayed and self._delayed[0][0] <= now:
             self._reschedule(heapq.heappop(self._delayed)[2], now)
         while self._rotation:
@@ -167,11 +180,11 @@ class PermitQueues(Generic[T]):
         return None
 
     def first(self, limit_key: LimitKey) -> T:
-        """The first in line at a place where something waits."""
+        """Return the first item that waits under a limit key. There must be one."""
         return self._handlers[limit_key[0]].buckets[limit_key[1]].waiting[0]
 
     def start(self, limit_key: LimitKey, now: float) -> T:
-        """Start the first item at the place whose turn it is; other places have theirs first then."""
+        """Start the first item of the limit key that has the turn. All other keys come before its next turn."""
         assert self._rotation.popleft() == limit_key, limit_key
         bucket = self._handlers[limit_key[0]].buckets[limit_key[1]]
         item = bucket.waiting.popleft()
@@ -182,7 +195,7 @@ class PermitQueues(Generic[T]):
         return item
 
     def end(self, limit_key: LimitKey, now: float) -> None:
-        """A call that was started at this place has ended."""
+        """Record that a call that was started under the limit key has ended."""
         bucket = self._bucket(limit_key)
         if bucket is not None and bucket.running:
             bucket.running -= 1
@@ -190,7 +203,7 @@ class PermitQueues(Generic[T]):
                 self._schedule(limit_key, bucket, now)
 
     def take(self, limit_key: LimitKey, joins: Callable[[T], bool], looked_at: int) -> list[T]:
-        """Take out those of the first items at a place that join a call of it, which costs no start."""
+        """Remove and return the items, among the first `looked_at`, that join a call of the key. They cost no start."""
         bucket = self._bucket(limit_key)
         if bucket is None:
             return []
@@ -204,12 +217,15 @@ class PermitQueues(Generic[T]):
         return found
 
     def count(self, limit_key: LimitKey) -> tuple[int, int]:
-        """Return how many items wait at a place, and how many of them were added as the first ones."""
+        """Return the number of items that wait under a limit key, and the number that were added with `first`."""
         bucket = self._bucket(limit_key)
         return (0, 0) if bucket is None else (len(bucket.waiting), bucket.first)
 
     def remove(self, goes: Callable[[T, int, ProcessBounds], bool], now: float) -> list[tuple[LimitKey, T]]:
-        """Take out what goes, of all that waits; it is asked with the number of those before it, and the bounds."""
+        """Remove and return the waiting items for which `goes` is true.
+
+        `goes` gets the item, the number of items that stay before it, and the bounds of the handler.
+        """
         gone: list[tuple[LimitKey, T]] = []
         for limit_key, bucket in [*self.waiting()]:
             bounds, kept, first = self.bounds(limit_key[0]), deque[T](), bucket.first
@@ -225,16 +241,16 @@ class PermitQueues(Generic[T]):
         return gone
 
     def next_at(self) -> float | None:
-        """The time at which another place may have a turn; None if none has to wait for one."""
+        """Return the time at which a delayed bucket may have a turn, or None if no bucket is delayed."""
         return self._delayed[0][0] if self._delayed else None
 
     def waiting(self) -> Iterator[tuple[LimitKey, Bucket[T]]]:
-        """The places where something waits."""
+        """Iterate over the limit keys and buckets in which items wait."""
         for name, limited in self._handlers.items():
             yield from (((name, value), each) for value, each in limited.buckets.items() if each.waiting)
 
     def bounds(self, name: str) -> ProcessBounds:
-        """The bounds of a handler with a limit."""
+        """Return the bounds of a handler with a limit."""
         return self._handlers[name].bounds
 
     def _bucket(self, limit_key: LimitKey) -> Bucket[T] | None:
@@ -242,7 +258,7 @@ class PermitQueues(Generic[T]):
         return None if limited is None else limited.buckets.get(limit_key[1])
 
     def _reschedule_all(self, now: float) -> None:
-        """All places may have their turns at other times than before, in the order in which they had them."""
+        """Recompute the turn of every bucket after a change of bounds, and keep their order."""
         buckets = dict.fromkeys([*self._rotation, *(limit_key for _, _, limit_key in sorted(self._delayed))])
         buckets |= dict.fromkeys(limit_key for limit_key, _ in self.waiting())
         self._rotation.clear()
@@ -255,7 +271,7 @@ class PermitQueues(Generic[T]):
             self._schedule(limit_key, bucket, now)
 
     def _schedule(self, limit_key: LimitKey, bucket: Bucket[T], now: float) -> None:
-        """Give it a turn, or the time of one, or none until a call ends or its bounds change."""
+        """Put a bucket into the rotation, delay it, or leave it out until a call ends or its bounds change."""
         limited, bucket.is_scheduled = self._handlers[limit_key[0]], False
         if not bucket.waiting:
             if not bucket.running:

@@ -1,4 +1,4 @@
-"""The verdict on an event that is not done: another attempt and when, later without an attempt, or dead."""
+"""The verdict on an event that is not done: a next attempt with or without a charge, or dead."""
 
 import re
 from dataclasses import dataclass, field
@@ -12,21 +12,23 @@ from partbox.text.printing import error_name, text_of
 from partbox.text.secrets import masked
 
 UNCHARGED_ERRORS = (PayloadError, UnroutableError)
-MAX_DELAY = 36_500 * 86_400.0  # seconds; the limit of publishing, too
-FALLBACK_DELAY = 60.0  # seconds until the next attempt, where a retry policy fails itself
+MAX_DELAY = 36_500 * 86_400.0  # seconds; publishing has the same limit
+FALLBACK_DELAY = 60.0  # seconds until the next attempt if a retry policy itself fails
 
-# An event as its `repr` has it: the row in which an error is stored says which event it is.
+# The `repr` of an event. It is removed from stored errors, because the row of the error already names the event.
 _EVENT = re.compile(r"""DeliveredEvent\((?:'[^'\n]*+'|"[^"\n]*+"), id=\d{1,20}, [^\n]{0,1500}?, attempt=\d{1,10}\)""")
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The form in which an event is parked: state, attempts so far, seconds until due (None: never by itself), reason.
+    """The form in which an event is parked.
 
-    `policy_error`: the error of the application's retry policy, in whose place `FALLBACK_DELAY` decided. `trace`: the
-    traceback of the handler's error, see `traceback`; None if the application raised nothing. `is_wait`: the event did
-    not run, so `error` takes the place of none that it had before. `waits`: for a permit or a time, while nothing is
-    wrong. `seconds`: how long the handler ran that failed.
+    `attempts` counts the charged attempts so far. `delay` is in seconds, and None if the event never becomes due by
+    itself. `error` is the reason. `policy_error` is an error of the application's retry policy, in place of which
+    `FALLBACK_DELAY` applied. `trace` is the traceback of the handler's error, see `traceback`, and None if the
+    application raised nothing. `is_wait` means that the event did not run, so that `error` replaces no earlier error.
+    `waits` means that the event waits for a permit or a time, and nothing is wrong. `seconds` is the running time of
+    the handler that failed.
     """
 
     state: RowState
@@ -42,7 +44,7 @@ class Verdict:
 
     @property
     def outcome(self) -> str | None:
-        """The outcome of the attempt, as table `attempt` has it; None if none has failed."""
+        """The outcome of the attempt as stored in table `attempt`, or None if no attempt has failed."""
         if self.state is RowState.DEAD:
             return "dead"
         failed = self.state is RowState.RETRYING or (self.state is RowState.DEFERRED and self.seconds is not None)
@@ -50,7 +52,7 @@ class Verdict:
 
 
 class FailurePolicy(Protocol):
-    """A handler's options for its failures; see `Handler`."""
+    """A handler's options for failures. See `Handler`."""
 
     @property
     def retry(self) -> RetryPolicy: ...
@@ -64,9 +66,9 @@ class FailurePolicy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Deferral:
-    """Puts an event off without charging an attempt: a circuit is open, or no handler is there yet.
+    """A request to put an event off without charging an attempt: a circuit is open, or there is no handler yet.
 
-    `is_wait`: the event was not handed over, so an error that it had before remains its last.
+    `is_wait` means that the event was not handed over, so an earlier error stays its last error.
     """
 
     delay: float
@@ -75,9 +77,10 @@ class Deferral:
 
 
 def judge(policy: FailurePolicy, attempts: int, result: object, limit: int, advice: Advice = None) -> Verdict | None:
-    """The verdict on what a handler returned or raised after `attempts` earlier attempts; None is done.
+    """Return the verdict on a handler's result or exception after `attempts` earlier attempts, or None if done.
 
-    `advice` is the answer of the handler's `on_error` to an error. Of an error's text, `limit` characters are kept.
+    `advice` is the answer of the handler's `on_error` to an exception. At most `limit` characters of an error's text
+    are kept.
     """
     match result:
         case None | Done():
@@ -85,7 +88,8 @@ def judge(policy: FailurePolicy, attempts: int, result: object, limit: int, advi
         case RetryAfter(delay=delay):
             try:
                 seconds = min(delay_of(delay), MAX_DELAY)
-            except BaseException as wrong:  # one that was changed after it was made
+            # The application may have changed the delay after creating the outcome.
+            except BaseException as wrong:
                 return _failure_verdict(policy, attempts, wrong, limit)
             return Verdict(RowState.DEFERRED, attempts, seconds, policy.on_failure == "block", None, waits=True)
         case Deferral(delay=delay, reason=reason, is_wait=is_wait):
@@ -101,7 +105,7 @@ def judge(policy: FailurePolicy, attempts: int, result: object, limit: int, advi
 
 
 def wrong_outcome(result: object) -> TypeError:
-    """The error that a handler makes by returning anything else."""
+    """Return the exception for a handler that returned an object of a wrong type."""
     return TypeError(f"a handler may return None, Done, RetryAfter or Dead, not {type(result).__name__}")
 
 
@@ -125,14 +129,14 @@ def _follow_advice(
 def _retry(
     policy: FailurePolicy, attempts: int, delay: float, text: str, policy_error: BaseException | None = None
 ) -> Verdict:
-    """Another attempt, if any is left; `delay` is one of `delay_of`."""
+    """Return a verdict with another attempt, or a dead verdict if no attempt is left. `delay` comes from `delay_of`."""
     if policy.max_attempts is not None and attempts >= policy.max_attempts:
         return _dead_verdict(policy, attempts, text)
     return Verdict(RowState.RETRYING, attempts, min(delay, MAX_DELAY), policy.on_failure == "block", text, policy_error)
 
 
 def _retry_after(policy: FailurePolicy, attempts: int, error: BaseException, delay: object, limit: int) -> Verdict:
-    """Another attempt after a delay that the application named; if that is no delay, the policy decides."""
+    """Return a verdict with the delay that the application asked for. If it is not a delay, the policy decides."""
     try:
         seconds = delay_of(delay)
     except BaseException as wrong:
@@ -158,12 +162,17 @@ def _failure_verdict(policy: FailurePolicy, attempts: int, error: BaseException,
 
 
 def _ask_policy(policy: FailurePolicy, attempts: int, error: BaseException, text: str, limit: int) -> Verdict:
-    """The decision of the retry policy, which may be the application's own: believed only if it is a delay."""
+    """Return the verdict of the retry policy.
+
+    The policy may be the application's own, so its answer counts only if it is a delay.
+    """
     policy_error: BaseException | None = None
     try:
         retry, delay = bool(policy.retry.should_retry(error)), FALLBACK_DELAY
         if retry:
             delay = delay_of(policy.retry.next_delay(attempts))
+    # The retry policy is application code. If it fails, the event must still get a verdict, so the fallback delay
+    # applies.
     except BaseException as wrong:
         retry, delay, policy_error = True, FALLBACK_DELAY, wrong
         text = f"{text}; and its retry policy: {describe(wrong, limit)}"
@@ -172,16 +181,17 @@ def _ask_policy(policy: FailurePolicy, attempts: int, error: BaseException, text
 
 
 def describe(error: BaseException, limit: int) -> str:
-    """Return type and text of an error, the type first, at most `limit` characters, fit to be stored."""
+    """Return the type and the text of an exception, in at most `limit` characters, in a form that can be stored."""
     return storable_text(f"{error_name(error)}: {text_of(error)}", limit)
 
 
 def storable_text(text: str, limit: int) -> str:
-    """Return at most `limit` characters of the text, fit to be stored."""
-    return clean_text(text[: 2 * limit])[:limit]  # what is masked or replaced becomes shorter
+    """Return at most `limit` characters of the text, in a form that can be stored."""
+    # Masked or replaced parts become shorter, so start with twice the limit.
+    return clean_text(text[: 2 * limit])[:limit]
 
 
 def clean_text(text: str) -> str:
-    """Return the text as it is stored: without secrets and the `repr` of events, NUL and lone surrogates escaped."""
+    """Return the text as it is stored: without secrets and `repr`s of events, with NUL and lone surrogates escaped."""
     shown = _EVENT.sub("the event", masked(text))
     return shown.replace("\0", "\\0").encode(errors="backslashreplace").decode()
