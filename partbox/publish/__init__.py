@@ -1,4 +1,4 @@
-"""Publishing: events become records inside the caller's transaction, on the connection of whatever library."""
+"""Publishing: write events as records inside the caller's transaction, on connections of various libraries."""
 
 from partbox.publish.adapter import Adapter, AsyncAdapter
 from partbox.publish.bell import Bell, EmbeddedWorkers

@@ -1,12 +1,13 @@
-"""The adapter protocol, by which partbox writes into a transaction that a library holds.
+"""The adapter protocol, by which partbox writes into a transaction that another library manages.
 
-A publish is a generator of steps (`steps`), each a statement of partbox with its values. An adapter runs them on a
-connection of its library, knows whether that is inside a transaction, and whether the library reports the end of the
-transaction. One is made for every publish. To add a library, subclass `Adapter` or `AsyncAdapter` and `register`
-it for the type of its connections; docs/integrations.md has a complete one.
+A publish is a generator of steps (`steps`), each of which is a statement of partbox with its values. An adapter
+executes the steps on a connection of its library. It knows whether the connection is inside a transaction, and whether
+the library reports the end of that transaction. A new adapter is created for every publish. To support another library,
+subclass `Adapter` or `AsyncAdapter` and `register` the class for the type of the library's connections.
+docs/integrations.md contains a complete example.
 
-An adapter never writes through the raw connection below a library that tracks the transaction itself: a library that
-believes it is idle commits nothing, and one that sends its BEGIN late would send it after the event.
+An adapter must not write through the raw connection below a library that tracks the transaction itself. A library that
+believes its connection to be idle does not commit, and a library that sends BEGIN late would send it after the event.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -25,38 +26,38 @@ BOTH = (COMMIT, ROLLBACK)
 
 NO_TRANSACTION = "there is no transaction, and the event would not share the fate of your changes"
 
+# Values by name: str, int, float, bytes or None.
 Parameters = Mapping[str, Any]
-"""Values by name: str, int, float, bytes, None."""
 
 
 class Library:
-    """The common part of both kinds of adapters. `on_commit` and `on_rollback` are called only for ends in `tells`.
+    """The part that synchronous and asynchronous adapters share.
 
-    `savepoint_mark` and `wake_after_commit` are as in `EndReporter`; they suit a library that tracks
-    savepoints itself.
+    `on_commit` and `on_rollback` are called only for ends of the transaction that `tells` contains. `savepoint_mark`
+    and `wake_after_commit` work as in `EndReporter`. The defaults suit a library that tracks savepoints itself.
     """
 
+    # True if `copy` is implemented.
     copies: bool = False
-    """True if `copy` is implemented."""
+    # The ends of a transaction that the library reports: "commit", "rollback".
     tells: Sequence[str] = ()
-    """The ends of a transaction that are reported: "commit", "rollback"."""
+    # Advice for the error if a wanted end is not in `tells`.
     untold: str = "publish inside `outbox.transaction()`, which has a connection of its own"
-    """The remedy if a wanted end is not in `tells`."""
+    # Advice for the error if there is no transaction.
     remedy: str = "open one, and publish inside"
-    """The remedy if there is no transaction."""
 
     def __init__(self, conn: Any) -> None:
         self.conn = conn
 
     def end_reporter(self) -> EndReporter:
-        """The object that reports the end of the transaction."""
+        """Return the object that reports the end of the transaction."""
         return self
 
     def database(self) -> Hashable | None:
-        """Return what tells the database of this connection from others; None: not known.
+        """Return a key that distinguishes the connection's database from others, or None if it is unknown.
 
-        A publish asks for the bell's flag, unless this process has just heard from that database that it is down.
-        Called after `require_transaction`.
+        A publish reads the bell's flag unless this process has just found the flag of that database down. Called after
+        `require_transaction`.
         """
         return None
 
@@ -64,11 +65,11 @@ class Library:
         return None
 
     def on_commit(self, call: EndCallback) -> None:
-        """Make the call once the writes so far are committed; not if a rollback to a savepoint undoes them."""
+        """Call `call` once the writes so far are committed. Do not call it if a rollback to a savepoint undoes them."""
         raise NotImplementedError
 
     def on_rollback(self, call: EndCallback) -> None:
-        """Make the call once the writes so far are rolled back, to a savepoint or entirely."""
+        """Call `call` once the writes so far are rolled back, to a savepoint or entirely."""
         raise NotImplementedError
 
     def wake_after_commit(self, call: EndCallback) -> None:
@@ -77,7 +78,10 @@ class Library:
 
 
 class Unreported(Library):
-    """The common part of adapters of libraries that report no end: `outbox.transaction(conn)` does, if it is open."""
+    """The shared part of adapters whose library reports no end.
+
+    `outbox.transaction(conn)`, if open, reports it instead.
+    """
 
     def __init__(self, conn: Any) -> None:
         self.conn = conn
@@ -90,18 +94,24 @@ class Unreported(Library):
 
 
 class Adapter(Library):
-    """An adapter of a synchronous library: override `in_transaction` and `execute`, others where there is better."""
+    """An adapter of a synchronous library.
+
+    Subclasses override `in_transaction` and `execute`, and other methods if the library allows a better way.
+    """
 
     def in_transaction(self) -> bool:
-        """True if statements now become part of a transaction that the caller ends; may raise PublishError."""
+        """Return True if statements now become part of a transaction that the caller ends. May raise PublishError."""
         raise NotImplementedError
 
     def execute(self, statement: str, parameters: Parameters) -> Sequence[Row]:
-        """Execute a statement with %(name)s parameters; return its rows, empty if it has none."""
+        """Execute a statement with %(name)s parameters, and return its rows. The result is empty if there are none."""
         raise NotImplementedError
 
     def copy(self, step: Copy) -> int:
-        """COPY, and return the number of rows that PostgreSQL has counted; called only where `copies` is true."""
+        """Execute a COPY, and return the number of rows that PostgreSQL has counted.
+
+        Called only if `copies` is True.
+        """
         raise NotImplementedError
 
     def require_transaction(self) -> None:
@@ -110,12 +120,12 @@ class Adapter(Library):
             raise PublishError(f"{NO_TRANSACTION}: {self.remedy}")
 
     def run(self, steps: Steps[T]) -> T:
-        """Run the steps; return their result."""
+        """Run the steps of a publish, and return their result."""
         return run_steps(steps, lambda step: step.run_through(self))
 
 
 class AsyncAdapter(Library):
-    """`Adapter` for an asynchronous library."""
+    """The counterpart of `Adapter` for an asynchronous library."""
 
     async def in_transaction(self) -> bool:
         raise NotImplementedError
@@ -134,5 +144,8 @@ class AsyncAdapter(Library):
         return await run_steps_async(steps, lambda step: step.run_through(self))
 
     def transaction(self) -> AbstractAsyncContextManager[Any] | None:
-        """The outermost transaction, for `outbox.transaction(conn)`, if the library does not report its end."""
+        """Return a context manager that opens the outermost transaction, for `outbox.transaction(conn)`.
+
+        Return None if the library itself reports the end of its transactions.
+        """
         return None

@@ -1,4 +1,4 @@
-"""What a call of `publish` or `publish_many` was given, as events."""
+"""Convert the arguments of `publish` and `publish_many` into events."""
 
 from collections.abc import Iterable
 from enum import Enum
@@ -14,9 +14,10 @@ from partbox.events.event import NOT_GIVEN, EventFields
 def build_event(
     event: Event | str | Enum | Instance, payload: Any, fields: EventFields, *, is_borrowed: bool = False
 ) -> Event:
-    """The event to publish; PublishError if it has no payload (NOT_GIVEN), or is given twice.
+    """Return the event to publish. Raise PublishError if there is no payload, or more than one.
 
-    `is_borrowed`: an instance is written before its owner can change it, so no copy of it is made.
+    A `payload` of NOT_GIVEN means that `event` is the instance to publish. `is_borrowed` means that the instance is
+    written before its owner can change it, so it is not copied.
     """
     if isinstance(event, Event):
         if payload is not NOT_GIVEN or fields:
@@ -32,7 +33,7 @@ def build_event(
 
 
 def build_events(given: Iterable[Event | Instance], *, is_borrowed: bool = False) -> list[Event]:
-    """The events of a list, in which instances are mixed with them; PublishError names the place of a wrong one."""
+    """Return the events of a list of events and instances. A PublishError names the position of the wrong one."""
     events: list[Event] = []
     for each in (several := list(given)):
         if isinstance(each, Event):

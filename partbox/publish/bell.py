@@ -1,7 +1,7 @@
-"""The publisher's side of the bell (`partbox.protocol.bell`): which publish asks for the flag, and rings if it is up.
+"""The publisher's side of the bell (`partbox.protocol.bell`): read the flag when necessary, and ring if it is up.
 
-That the flag was down is remembered for each database that this process publishes into, as far as connections tell
-which (`Library.database`). Workers that are embedded in the application need no ring: `EmbeddedWorkers` calls them.
+A process remembers that the flag was down for each database that it publishes into, if the connection identifies the
+database (`Library.database`). Workers embedded in the application need no ring: `EmbeddedWorkers` wakes them.
 """
 
 import threading
@@ -19,8 +19,9 @@ _database_keys: WeakKeyDictionary[Any, Hashable] = WeakKeyDictionary()
 
 
 def database_key_of(conn: AnyConnection) -> Hashable:
-    """The database of a connection of psycopg."""
-    server = conn.pgconn  # not the connection, which may be a proxy of a moment
+    """Return a key for the database of a psycopg connection."""
+    # Use libpq's connection as the key. The outer object may be a short-lived proxy.
+    server = conn.pgconn
     place = _database_keys.get(server)
     if place is None:
         place = _database_keys[server] = (server.host, server.port, server.db)
@@ -28,14 +29,20 @@ def database_key_of(conn: AnyConnection) -> Hashable:
 
 
 class Bell:
-    """The memory of one outbox, by database; empty in another process. `rings` False: no publish asks, or rings."""
+    """The memory of one outbox that the flag is down, by database. A copy in another process starts empty.
+
+    With `rings` False, no publish reads the flag or rings.
+    """
 
     def __init__(self, rings: bool = True) -> None:
         self._rings = rings
         self._memory: dict[Hashable, FlagMemory] = {}
 
     def start_query(self, database: Hashable | None) -> "Inquirer | None":
-        """Return what hears the answer of a statement sent now; None: it is not to ask. `database` None: always ask."""
+        """Return the object that takes a statement's answer, or None if the statement need not read the flag.
+
+        A `database` of None means that the flag is always read.
+        """
         if not self._rings:
             return None
         if database is None:
@@ -53,7 +60,7 @@ class Bell:
 
 
 class Inquirer:
-    """One statement that asks whether the flag is up, and rings if it is; kept with the time when it was sent."""
+    """One statement that reads the flag and rings if it is up, with the time at which the statement was sent."""
 
     __slots__ = ("_memory", "_sent")
 
@@ -62,7 +69,10 @@ class Inquirer:
         self._sent = sent
 
     def note_answer(self, rows: Any) -> None:
-        """Note the answer: the last column of its first row says whether it rang. None: nobody waited for it."""
+        """Record the answer. The last column of the first row says whether the statement rang.
+
+        `rows` is None if nobody waited for the answer.
+        """
         if rows:
             self._memory.note_answer(self._sent, bool(rows[0][-1]))
 
@@ -74,7 +84,10 @@ class Wakeable(Protocol):
 
 
 class EmbeddedWorkers:
-    """Embedded workers, held weakly: they are called in this process, without a ring. Another process has none."""
+    """The embedded workers of this process, which are woken without a ring. A copy in another process is empty.
+
+    The references are weak.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -88,8 +101,9 @@ class EmbeddedWorkers:
         return bool(self._workers)
 
     def wake(self) -> None:
-        """Have them poll at once."""
+        """Make the workers poll at once."""
         with self._lock:
+            # Call the workers without the lock, because `wake` may take locks of its own.
             workers = [*self._workers]
         for worker in workers:
             worker.wake()

@@ -1,4 +1,4 @@
-"""Cancels delayed events in the caller's transaction; see sql/functions/cancel.sql."""
+"""Cancel delayed events in the caller's transaction. See sql/functions/cancel.sql."""
 
 from uuid import UUID
 
@@ -13,12 +13,12 @@ from partbox.publish.steps import Query, Steps
 
 CALL_REMEDIES = ("call cancel", "await cancel_async")
 
+# An event, or its id.
 Cancellable = Event | UUID | str
-"""An event, or its id."""
 
 
 def cancel(conn: AnySync, schema: str, event: Cancellable | None, key: str | None) -> bool:
-    """Cancel the event, or that of an idempotency key; true if it came in time."""
+    """Cancel an event, given by itself or by its idempotency key. Return True if the cancellation came in time."""
     adapter, cancelling = integrations.sync_adapter_of(conn, CALL_REMEDIES), _cancel_steps(schema, event, key)
     adapter.require_transaction()
     with _CancelErrors(schema):
@@ -26,6 +26,7 @@ def cancel(conn: AnySync, schema: str, event: Cancellable | None, key: str | Non
 
 
 async def cancel_async(conn: AnyAsync, schema: str, event: Cancellable | None, key: str | None) -> bool:
+    """Cancel an event as `cancel` does, on an asynchronous connection."""
     adapter, cancelling = integrations.async_adapter_of(conn, CALL_REMEDIES), _cancel_steps(schema, event, key)
     await adapter.require_transaction()
     with _CancelErrors(schema):

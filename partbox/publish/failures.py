@@ -1,14 +1,18 @@
-"""Database errors that partbox explains, whichever library raises them."""
+"""Explain database errors of a publish, whichever library raises them."""
 
 from partbox.errors import PublishError, SchemaError
 
 TRANSACTION_FAILED = "the transaction has failed: roll back, to a savepoint or the whole, and try again"
 _REFUSED_STATE, _UNWRITTEN_TEXT = "55000", "keeps out what is published"
-_OF_LOST_SESSIONS = ("08", "57P", "40003")  # connection exceptions, shutdowns, an unknown completion
+_OF_LOST_SESSIONS = ("08", "57P", "40003")  # connection exceptions, shutdowns, unknown completion
 
 
 def sqlstate(error: BaseException) -> str | None:
-    """The code of PostgreSQL: of psycopg and asyncpg, of psycopg2, of those that SQLAlchemy and Django wrap."""
+    """Return the SQLSTATE of a database error, or None.
+
+    The error can be an exception of psycopg, psycopg2 or asyncpg, or of SQLAlchemy or Django with such an exception
+    inside.
+    """
     for each in (error, getattr(error, "orig", None), error.__cause__):
         code = getattr(each, "sqlstate", None) or getattr(each, "pgcode", None)
         if isinstance(code, str):
@@ -17,22 +21,22 @@ def sqlstate(error: BaseException) -> str | None:
 
 
 def is_failed_transaction(error: BaseException) -> bool:
-    """True if a statement was refused because an earlier one had failed."""
+    """Return True if a statement was refused because an earlier statement had failed."""
     return sqlstate(error) == "25P02"
 
 
 def is_refused_commit(error: BaseException) -> bool:
-    """True if PostgreSQL answered a COMMIT with an error, and so has rolled back.
+    """Return True if PostgreSQL answered a COMMIT with an error and has therefore rolled back.
 
-    One of severity FATAL comes from a session that ends, after its COMMIT perhaps, and so may those of its codes that a
-    pooler reports as plain errors.
+    An error of severity FATAL comes from a session that ends, perhaps after its COMMIT. A pooler may report the codes
+    of such errors as plain errors, so these codes do not count either.
     """
     code = sqlstate(error)
     return code is not None and not code.startswith(_OF_LOST_SESSIONS) and _severity(error) == "ERROR"
 
 
 def _severity(error: BaseException) -> str | None:
-    """The severity in English: of psycopg and psycopg2, of asyncpg, of those that SQLAlchemy wraps."""
+    """Return the severity, in English, of an exception of psycopg, psycopg2, asyncpg or SQLAlchemy, or None."""
     for each in (error, getattr(error, "orig", None), error.__cause__):
         diag = getattr(each, "diag", None)
         found = getattr(diag, "severity_nonlocalized", None) or getattr(each, "severity_en", None)
@@ -42,9 +46,9 @@ def _severity(error: BaseException) -> str | None:
 
 
 class ErrorExplainer:
-    """Raises SchemaError or PublishError, with the remedy, instead of what the library raises, in a `with` block.
+    """A context manager that replaces a library's exception by a SchemaError or PublishError with advice.
 
-    No generator: every publish enters it, and this takes a third of the time.
+    A class and not a generator, because every publish enters it, and a class takes a third of the time.
     """
 
     __slots__ = ("_schema",)

@@ -1,4 +1,4 @@
-"""From an event to the columns of its record."""
+"""Convert events into the columns of their records."""
 
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
@@ -22,15 +22,15 @@ COLUMNS = (
 
 UNTIMED_COLUMNS, TIME_COLUMNS = COLUMNS[:-2], COLUMNS[-2:]
 
+# The columns of an event without its times, in the order of UNTIMED_COLUMNS.
 EventColumns = tuple[Any, ...]
-"""An event's columns without times, in the order of UNTIMED."""
 
 _LARGE_INDEXES = [UNTIMED_COLUMNS.index(name) for name in ("payload", "payload_bytes", "headers")]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def encode_event(event: Event, codecs: Codecs, max_payload: int) -> EventColumns:
-    """The stored columns of `event`, without its times. Raises PublishError."""
+    """Return the stored columns of `event` without its times. Raise PublishError if the event cannot be stored."""
     if not isinstance(event, Event):
         raise PublishError(f"an Event is needed, not a {type(event).__name__}: wrap it in partbox.Event")
     try:
@@ -61,17 +61,17 @@ def encode_event(event: Event, codecs: Codecs, max_payload: int) -> EventColumns
 
 
 def _locate_error(event: Event, codecs: Codecs, error: PublishError) -> PublishError:
-    """The error of an encoding, with the event type and the place in the payload."""
+    """Return an encoding error that names the event type and the place in the payload."""
     where = PAYLOAD_ROOT
     if event.content_type in (None, JSON) and not isinstance(event.payload, str | bytes):
-        # Each part in a list, for bytes alone are no JSON that is to be made.
+        # Encode each part inside a list, because bytes alone would not be encoded as JSON.
         where = find_failing_part(event.payload, lambda part: codecs.encode([part]))
     named = f"the {PAYLOAD_ROOT}" if where == PAYLOAD_ROOT else where
     return PublishError(str(error).replace(f"the {PAYLOAD_ROOT}", f"{named} of {quoted(event.event_type)}", 1))
 
 
 def encode_events(events: list[Event], codecs: Codecs, max_payload: int) -> list[EventColumns]:
-    """The fields of every event; of several the first that is refused is named by its place in the list."""
+    """Return the columns of every event. The error for the first refused event of several names its position."""
     if len(events) == 1:
         return [encode_event(events[0], codecs, max_payload)]
     done: list[EventColumns] = []
@@ -84,18 +84,18 @@ def encode_events(events: list[Event], codecs: Codecs, max_payload: int) -> list
 
 
 def publish_parameters(event: Event, fields: EventColumns) -> dict[str, Any]:
-    """The parameters of the queries `publish` and `publish_once`."""
+    """Return the parameters of the queries `publish` and `publish_once`."""
     values: dict[str, Any] = dict(zip(UNTIMED_COLUMNS, fields, strict=True))
     values["available_at"] = event.available_at
     values["occurred_at"] = event.occurred_at
-    # In seconds: as a text an interval means what IntervalStyle says.
+    # As seconds, because the meaning of an interval's text depends on the setting IntervalStyle.
     values["deliver_after"] = None if event.deliver_after is None else event.deliver_after.total_seconds()
     values["idempotency_key"] = event.idempotency_key
     return values
 
 
 def events_json(events: Iterable[Event], batch: Iterable[EventColumns]) -> str:
-    """The parameter of the query `publish_several`: columns that are null are left out."""
+    """Return the parameter of the query `publish_several`, which leaves out columns that are null."""
     return orjson.dumps([*map(_json_columns, events, batch)]).decode()
 
 
@@ -104,7 +104,7 @@ def _json_columns(event: Event, fields: EventColumns) -> dict[str, Any]:
     if "payload_bytes" in columns:
         columns["payload_bytes"] = b64encode(columns["payload_bytes"]).decode()
     if has_own_times(event):
-        # As texts, for orjson knows no seconds of an offset.
+        # As text, because orjson does not support seconds in UTC offsets.
         columns |= {name: at.isoformat() for name in TIME_COLUMNS if (at := getattr(event, name)) is not None}
         if event.deliver_after is not None:
             columns["deliver_after"] = event.deliver_after.total_seconds()
@@ -112,17 +112,20 @@ def _json_columns(event: Event, fields: EventColumns) -> dict[str, Any]:
 
 
 def column_bytes(fields: EventColumns) -> int:
-    """The size of what may be large, about in bytes."""
+    """Return the approximate size in bytes of the columns that may be large."""
     return sum(len(fields[place] or "") for place in _LARGE_INDEXES)
 
 
 def has_own_times(event: Event) -> bool:
-    """True if the event has a time of its own."""
+    """Return True if the event sets any of its times."""
     return event.occurred_at is not None or event.available_at is not None or event.deliver_after is not None
 
 
 def add_times(events: list[Event], batch: list[EventColumns], clock: int) -> Iterator[EventColumns]:
-    """All columns, for COPY, which evaluates no expressions: `clock` is the database's, in microseconds since 1970."""
+    """Yield all columns of each event for COPY, which cannot evaluate expressions.
+
+    `clock` is the database's time in microseconds since 1970.
+    """
     now = _EPOCH + timedelta(microseconds=clock)
     for event, fields in zip(events, batch, strict=True):
         after = event.deliver_after

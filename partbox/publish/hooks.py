@@ -1,9 +1,9 @@
-"""Publish hooks of an application, called once per batch in the order of their registration.
+"""An application's publish hooks, called once per batch in the order of their registration.
 
-A batch is the events of one call. `before_publish` gets its list of events and returns the list to publish, in
-which instances of event classes may be; it may change the list in place and return nothing, and an empty list publishes
-nothing. The others get the list of
-published events, without those whose idempotency key was used before; their errors are logged and change nothing.
+A batch consists of the events of one call. A `before_publish` hook receives the list of events and returns the list to
+publish, which may contain instances of event classes. The hook may also change the list in place and return None. An
+empty list publishes nothing. Other hooks receive the list of published events, without the events whose idempotency key
+was used before. Errors of these hooks are logged and change nothing.
 """
 
 import inspect
@@ -33,7 +33,7 @@ class Moment(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A hook and when it is called."""
+    """A hook and the moment at which it is called."""
 
     moment: Moment
     call: Callable[[list[Event]], Any]
@@ -43,7 +43,7 @@ class Hook:
 
 
 class PublishHooks:
-    """The hooks of one outbox. Plain data, so that it travels to processes."""
+    """The hooks of one outbox, as plain data that can be sent to other processes."""
 
     def __init__(self) -> None:
         self.of: dict[Moment, tuple[Hook, ...]] = dict.fromkeys(Moment, ())
@@ -51,7 +51,7 @@ class PublishHooks:
         self.has_any = False
 
     def register(self, moment: Moment, call: Callable[[list[Event]], Any]) -> None:
-        """Register a hook behind those of its moment. RegistrationError if it cannot take the list of events."""
+        """Add a hook after the others of its moment. Raise RegistrationError if it cannot take the list of events."""
         hook = Hook(moment, call)
         if not callable(call):
             raise RegistrationError(f"{call!r} is no {moment.value} hook: give a function of the list of events")
@@ -64,11 +64,11 @@ class PublishHooks:
 
     @property
     def needs_end(self) -> bool:
-        """True if a hook needs the end of the transaction."""
+        """True if some hook needs the end of the transaction."""
         return bool(self.of[Moment.AFTER_COMMIT] or self.of[Moment.AFTER_ROLLBACK])
 
     def check_sync(self) -> None:
-        """PublishError if a hook needs an event loop."""
+        """Raise PublishError if some hook needs an event loop."""
         if self._async_hook is not None:
             raise PublishError(
                 f"{self._async_hook} is asynchronous, and a synchronous publish cannot await it: "
@@ -76,13 +76,13 @@ class PublishHooks:
             )
 
     def run_before(self, events: list[Event]) -> list[Event]:
-        """The events to publish instead of `events`. Errors of hooks are raised."""
+        """Return the events to publish instead of `events`. Errors of hooks propagate."""
         for hook in self.of[Moment.BEFORE_PUBLISH]:
             events = _replace_events(hook, events, hook.call(events)) if events else events
         return events
 
     async def run_before_async(self, events: list[Event]) -> list[Event]:
-        """`run_before`, with hooks of both kinds."""
+        """Run the hooks as `run_before` does, and await the asynchronous ones."""
         for hook in self.of[Moment.BEFORE_PUBLISH]:
             if events:
                 result = hook.call(events)
@@ -90,7 +90,7 @@ class PublishHooks:
         return events
 
     def notify(self, moment: Moment, events: list[Event]) -> None:
-        """Call the hooks of that moment; errors are logged."""
+        """Call the hooks of a moment, and log their errors."""
         for hook in self.of[moment]:
             try:
                 hook.call([*events])
@@ -98,7 +98,7 @@ class PublishHooks:
                 _log_hook_error(hook, error)
 
     async def notify_async(self, moment: Moment, events: list[Event]) -> None:
-        """`notify`, with hooks of both kinds."""
+        """Call the hooks as `notify` does, and await the asynchronous ones."""
         for hook in self.of[moment]:
             try:
                 result = hook.call([*events])
@@ -110,7 +110,8 @@ class PublishHooks:
 
 def _replace_events(hook: Hook, events: list[Event], result: Any) -> list[Event]:
     if result is None or isinstance(result, list | tuple):
-        return build_events(events if result is None else result)  # it may have put instances among them
+        # A hook that changed the list in place may have added instances.
+        return build_events(events if result is None else result)
     raise PublishError(
         f"{hook} returned a {type(result).__name__}: return a list of events, an empty one to publish nothing, or None"
     )

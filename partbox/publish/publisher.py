@@ -1,7 +1,7 @@
-"""Publishes one or many events on a synchronous or asynchronous connection.
+"""Publish one or many events on a synchronous or asynchronous connection.
 
-Fast path: one event without a key, without hooks, on a connection of psycopg. The general path, through an adapter,
-takes a fifth more CPU time.
+There is a fast path for one event without an idempotency key and without hooks on a psycopg connection. The general
+path, through an adapter, takes a fifth more CPU time.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -32,16 +32,16 @@ from partbox.publish.integrations.psycopg import is_async_psycopg, is_psycopg
 from partbox.publish.transaction_outcome import EndReporter
 from partbox.publish.writing import write_events
 
+# The events after hooks, and the id of each event, or None if its idempotency key was used before.
 PublishedBatch = tuple[list[Event], list[UUID | None]]
-"""The events after hooks, and the id of each; None if its idempotency key was used before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """Publishes into one schema. Every method raises PublishError before anything is written.
+    """A publisher into one schema. Its methods raise PublishError before anything is written.
 
-    It leaves the connection as it was: it neither commits nor changes it. `max_payload` is in bytes; `workers` are
-    those of this process, which are woken after a commit that the connection reports.
+    A publisher neither commits nor changes the connection in any other way. `max_payload` is in bytes. `workers` are
+    the embedded workers of this process. They are woken after a commit that the connection reports.
     """
 
     schema: str
@@ -55,7 +55,7 @@ class Publisher:
     def publish(
         self, conn: AnySync, given: Event | str | Enum | Instance, payload: Any, fields: EventFields
     ) -> UUID | None:
-        """Write the event in the caller's transaction; its id, or None if a hook or its key prevented that."""
+        """Write an event in the caller's transaction. Return its id, or None if a hook or its key prevented that."""
         event = build_event(given, payload, fields, is_borrowed=not self.hooks.has_any)
         if not is_psycopg(conn) or self._needs_general_path(event):
             return _published_id(event, self._publish(conn, [event]))
@@ -74,6 +74,7 @@ class Publisher:
     async def publish_async(
         self, conn: AnyAsync, given: Event | str | Enum | Instance, payload: Any, fields: EventFields
     ) -> UUID | None:
+        """Write an event as `publish` does, on an asynchronous connection."""
         event = build_event(given, payload, fields, is_borrowed=not self.hooks.has_any)
         if not is_async_psycopg(conn) or self._needs_general_path(event):
             return _published_id(event, await self._publish_async(conn, [event]))
@@ -91,11 +92,14 @@ class Publisher:
         return event.event_id
 
     def publish_many(self, conn: AnySync, events: Iterable[Event | Instance]) -> list[UUID | None]:
-        """Write the events in order, all of them or none; their ids in that order, None if an idempotency key was used
-        before."""
+        """Write all events in order, or none, and return their ids.
+
+        An id is None if the idempotency key was used before.
+        """
         return self._publish(conn, build_events(events, is_borrowed=not self.hooks.has_any))[1]
 
     async def publish_many_async(self, conn: AnyAsync, events: Iterable[Event | Instance]) -> list[UUID | None]:
+        """Write events as `publish_many` does, on an asynchronous connection."""
         return (await self._publish_async(conn, build_events(events, is_borrowed=not self.hooks.has_any)))[1]
 
     def _publish(self, conn: AnySync, events: list[Event]) -> PublishedBatch:
@@ -125,12 +129,11 @@ class Publisher:
         return events, ids
 
     def _needs_general_path(self, event: Event) -> bool:
-        """True if the event must take the general path."""
         return self.hooks.has_any or event.idempotency_key is not None or self.observers.has_hook("publishing")
 
     @contextmanager
     def _with_observer_headers(self, events: list[Event]) -> Iterator[list[Event]]:
-        """The events with the headers that observers add."""
+        """Yield the events with the headers that observers add, inside the observers' `publishing` context."""
         if not events:
             yield events
             return
@@ -138,8 +141,10 @@ class Publisher:
             yield [event.with_headers(headers) for event in events] if headers else events
 
     def _find_reporter(self, adapter: Library) -> EndReporter | None:
-        """The reporter of the end of the transaction, if needed; PublishError if a hook needs an end that cannot be
-        reported."""
+        """Return the object that reports the end of the transaction, or None if nothing needs it.
+
+        Raise PublishError if a hook needs an end that cannot be reported.
+        """
         if not self.hooks.needs_end:
             return adapter.end_reporter() if COMMIT in adapter.tells and self.workers else None
         wanted = {COMMIT: self.hooks.of[Moment.AFTER_COMMIT], ROLLBACK: self.hooks.of[Moment.AFTER_ROLLBACK]}
@@ -153,7 +158,7 @@ class Publisher:
     def _write_steps(
         self, events: list[Event], adapter: Library, reporter: EndReporter | None, notify: Callable[..., Any]
     ) -> steps.Steps[tuple[list[UUID | None], list[Event]]]:
-        """Write the events; their ids, and those that were published."""
+        """Write the events, and return all ids and the events that were published."""
         batch = encode_events(events, self.codecs, self.max_payload)
         flag_query = self.bell.start_query(adapter.database()) if events else None
         ids = yield from write_events(self.schema, events, batch, flag_query, copies=adapter.copies)
@@ -171,7 +176,9 @@ class Publisher:
             reporter.wake_after_commit(self.workers.wake)
 
     def _register_hooks(self, reporter: EndReporter, notify: Callable[[Moment], Any]) -> steps.Steps[None]:
-        """Register the hooks with the end of the transaction for the events just published."""
+        """Register the hooks with the end of the transaction, for the events that were just published."""
+        # The mark goes into the transaction before the calls are registered, so that a rollback to a savepoint removes
+        # the mark together with the events.
         mark = reporter.savepoint_mark()
         if mark is not None:
             yield steps.Query(statements.publish_mark(self.schema), {"mark": str(mark)}, wants_rows=False)
@@ -182,7 +189,7 @@ class Publisher:
 
 
 def _published_id(event: Event, batch: PublishedBatch) -> UUID | None:
-    """The id of the event, or of the first of those that replace it."""
+    """Return the id of the event, or of the first event that a hook put in its place."""
     events, ids = batch
     own = (place for place, each in enumerate(events) if each.event_id == event.event_id)
     return ids[next(own, 0)] if ids else None

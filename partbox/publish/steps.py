@@ -1,7 +1,7 @@
-"""The statements of a publish, written once and run on any kind of connection.
+"""The statements of a publish, written once and executed on any kind of connection.
 
-A publish is a generator of steps that is sent each step's answer; an adapter runs it, on a cursor of psycopg or by
-another library.
+A publish is a generator of steps that receives the answer of each step. An adapter runs the generator, on a psycopg
+cursor or through another library.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,10 @@ T = TypeVar("T")
 
 
 class Statement(Protocol):
-    """A statement; its methods return its answer, `run_through` that of the adapter, or an awaitable of it."""
+    """A statement of a publish.
+
+    The methods return its answer. `run_through` returns the adapter's answer or an awaitable.
+    """
 
     def run(self, cursor: Cursor[Row]) -> Any: ...
 
@@ -33,7 +36,10 @@ Steps = Generator[Statement, Any, T]
 
 @dataclass(slots=True)
 class Query:
-    """A statement with rows. Where `wants_rows` is false nobody waits for them in a pipeline: None then."""
+    """A statement that returns rows.
+
+    Without `wants_rows`, the answer is None in a pipeline, where nobody waits for it.
+    """
 
     statement: bytes
     parameters: Mapping[str, Any]
@@ -53,10 +59,10 @@ class Query:
 
 @dataclass(slots=True)
 class Insert:
-    """An INSERT of one event into the log of `schema`, and a ring if one is wanted; its rows.
+    """An INSERT of one event into the log of `schema`, with a ring if `rings` is set. The answer is its rows.
 
-    None where there is nothing to hear, or in a pipeline, where nobody waits. If a trigger has kept the event out there
-    is no row on an adapter; on a cursor the server raises.
+    The answer is None if there is nothing to read, or in a pipeline, where nobody waits for it. If a trigger has kept
+    the event out, the server raises an error on a cursor, and an adapter gets no row.
     """
 
     schema: str
@@ -94,7 +100,10 @@ class Insert:
 
 @dataclass(slots=True)
 class Copy:
-    """COPY of the rows into `columns` of the log of `schema`; not in a pipeline. Returns how many were written."""
+    """A COPY of rows into `columns` of the log of `schema`.
+
+    The answer is the number of rows. Impossible in a pipeline.
+    """
 
     statement: bytes
     schema: str
@@ -119,12 +128,12 @@ class Copy:
         return adapter.copy(self)
 
     def lines(self) -> Iterator[str]:
-        """The rows in the text form of COPY, in pieces of some size."""
+        """Yield the rows in the text format of COPY, in large pieces."""
         return values.lines(self.rows)
 
 
 def run_steps(steps: Steps[T], answer: Callable[[Statement], Any]) -> T:
-    """The result of the steps, each of which is sent its answer."""
+    """Run the steps, send each its answer, and return their result."""
     last = None
     while True:
         try:
@@ -135,7 +144,7 @@ def run_steps(steps: Steps[T], answer: Callable[[Statement], Any]) -> T:
 
 
 async def run_steps_async(steps: Steps[T], answer: Callable[[Statement], Awaitable[Any]]) -> T:
-    """The result of the steps, each of which is sent its answer once that has come."""
+    """Run the steps as `run_steps` does, and await each answer."""
     last = None
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Checks that a connection is inside a transaction, so that the event commits together with the caller's writes."""
+"""Check that a connection is inside a transaction, so that the event commits together with the caller's writes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,12 +30,12 @@ SCOPE_REMEDIES = ("use `with outbox.transaction(conn):`", "use `async with outbo
 
 
 def is_pipelined(conn: AnyConnection) -> bool:
-    """True if the connection is in pipeline mode, where COPY is impossible and the server answers later."""
+    """Return True if the connection is in pipeline mode, where COPY is impossible and answers arrive later."""
     return conn.pgconn.pipeline_status != PipelineStatus.OFF
 
 
 def is_status_uncertain(conn: AnyConnection) -> bool:
-    """True if the status is uncertain: a BEGIN that is not psycopg's own may still wait in the pipeline."""
+    """Return True if a BEGIN that the application sent may still be in the pipeline, so that the status is old."""
     return (
         conn.autocommit
         and is_pipelined(conn)
@@ -45,41 +45,45 @@ def is_status_uncertain(conn: AnyConnection) -> bool:
 
 
 def _is_in_block(conn: AnyConnection) -> bool:
-    """True inside `with conn.transaction():`, whose BEGIN is sent before anything else.
+    """Return True inside `with conn.transaction():`, which sends its BEGIN before anything else.
 
-    Only psycopg's own count tells without waiting for the server. Without it, in another version, we wait.
+    Only a private counter of psycopg says so without waiting for the server. If another version lacks the counter, the
+    caller waits.
     """
     return getattr(conn, "_num_transactions", 0) > 0
 
 
 def refresh_status(conn: Connection[Any]) -> None:
-    """Bring the status of the connection up to date: wait for a pipeline's answers where they matter."""
+    """Wait for the answers of a pipeline if the status of the connection depends on them."""
     if is_status_uncertain(conn):
         sync_pipeline(conn)
 
 
 async def refresh_status_async(conn: AsyncConnection[Any]) -> None:
+    """Wait as `refresh_status` does, on an asynchronous connection."""
     if is_status_uncertain(conn):
         await sync_pipeline_async(conn)
 
 
 def sync_pipeline(conn: Connection[Any]) -> None:
-    """Wait for the answers to everything sent in a pipeline; an error among them is raised."""
+    """Wait for the answers to all statements in the pipeline. An error among them is raised."""
     if is_pipelined(conn):
-        with conn.pipeline():  # entering the nested pipeline waits for the server's answers
+        # Entering a nested pipeline waits for the server's answers.
+        with conn.pipeline():
             pass
 
 
 async def sync_pipeline_async(conn: AsyncConnection[Any]) -> None:
+    """Wait as `sync_pipeline` does, on an asynchronous connection."""
     if is_pipelined(conn):
         async with conn.pipeline():
             pass
 
 
 def check_open(conn: AnyConnection) -> None:
-    """Raise PublishError unless what is sent now becomes part of a transaction that the caller ends.
+    """Raise PublishError unless the next statement becomes part of a transaction that the caller ends.
 
-    Without autocommit psycopg opens that transaction with the first statement, which may be ours.
+    Without autocommit, psycopg opens the transaction with the first statement, which may be the publish.
     """
     status = conn.pgconn.transaction_status
     if status == TransactionStatus.INTRANS:
@@ -94,7 +98,7 @@ def check_open(conn: AnyConnection) -> None:
 
 
 def check_not_open(conn: AnyConnection) -> None:
-    """Raise PublishError unless no transaction is open, so that the next one is the outermost."""
+    """Raise PublishError if a transaction is open, so that the next one would not be the outermost."""
     status = conn.info.transaction_status
     if status == TransactionStatus.IDLE:
         return
@@ -105,10 +109,11 @@ def check_not_open(conn: AnyConnection) -> None:
 
 @contextmanager
 def closing_broken_copy(conn: AnyConnection) -> Iterator[None]:
-    """Close the connection of psycopg if the COPY in the block was interrupted so that it is still open.
+    """Close the psycopg connection if the COPY in the block was interrupted and is still in progress.
 
-    psycopg ends a COPY from its first row on. Interrupted before that, by a cancelled request, it leaves one that takes
-    no other statement, not even ROLLBACK, and keeps the locks of the transaction for as long as the connection lives.
+    psycopg ends a COPY by itself once the first row was sent. If a cancelled request interrupts the COPY before that,
+    the connection accepts no other statement, not even ROLLBACK, and keeps the locks of its transaction until it is
+    closed.
     """
     try:
         yield
@@ -119,7 +124,7 @@ def closing_broken_copy(conn: AnyConnection) -> Iterator[None]:
 
 
 def check_driver_status(driver: Any) -> None:
-    """Raise PublishError if a connection of psycopg or psycopg2, below another library, takes no statement now."""
+    """Raise PublishError if a psycopg or psycopg2 connection below another library cannot execute a statement now."""
     status = TransactionStatus(driver.info.transaction_status)
     if status not in (TransactionStatus.IDLE, TransactionStatus.INTRANS):
         raise PublishError(_PROBLEMS[status])

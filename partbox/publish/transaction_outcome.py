@@ -1,15 +1,17 @@
-"""The end of a transaction, which hooks and embedded workers are called by.
+"""Report the end of a transaction, by which hooks and embedded workers are called.
 
-psycopg and asyncpg do not report how a transaction ended; `outbox.transaction(conn)` does. By then it must know which
-batches were undone by a rollback to a savepoint, whether made by psycopg, SQLAlchemy or plain SQL. So every batch adds
-its number to a setting local to the transaction, which PostgreSQL reverts together with the savepoint, and the setting
-is read just before the commit. That costs a statement for each batch and one for the commit, and only if there are
-after_commit or after_rollback hooks. The setting grows by a few characters a batch, which is noticeable from ten
-thousand batches in one transaction. (Querying the events instead would need an index on their ids and a privilege that
-publishers do not have; psycopg's own count of savepoints is private and misses those made in SQL.)
+psycopg and asyncpg do not report how a transaction ended, but `outbox.transaction(conn)` does. At the end, it must know
+which batches were undone by a rollback to a savepoint, whether psycopg, SQLAlchemy or plain SQL made the savepoint.
+Each batch therefore appends its number to a setting that is local to the transaction. PostgreSQL reverts the setting
+together with the savepoint, and the setting is read just before the commit. This costs one statement per batch and one
+per commit, and only if there are after_commit or after_rollback hooks. The setting grows by a few characters per batch,
+which becomes noticeable at ten thousand batches in one transaction. Two alternatives were rejected. A query for the
+events would need an index on their ids and a privilege that publishers do not have. psycopg's own savepoint counter is
+private, and does not count savepoints made in SQL.
 
-A COMMIT that was sent and not answered, since the request was cancelled or the connection lost, may have succeeded:
-PostgreSQL does not stop for a client that has gone. Its batches belong to neither hook, which a warning says.
+A COMMIT that was sent but not answered, because the request was cancelled or the connection lost, may have succeeded:
+PostgreSQL does not stop for a client that has gone. Neither kind of hook is called for its batches, and a warning is
+logged.
 """
 
 import inspect
@@ -24,30 +26,31 @@ from partbox.publish.failures import is_refused_commit
 
 log = logging.getLogger("partbox.publish")
 
+# Returns an awaitable if it was registered on an asynchronous connection. Never raises.
 EndCallback = Callable[[], Any]
-"""Returns an awaitable where it was registered on an asynchronous connection; raises nothing."""
 
 
 class EndReporter(Protocol):
-    """Reports the end of a transaction: the half of the adapter protocol that hooks need.
+    """An object that reports the end of a transaction: the part of the adapter protocol that hooks need.
 
-    A call is made once the transaction is over: `on_commit` if the writes before its registration are committed,
-    `on_rollback` if they are rolled back, to a savepoint or entirely, and neither if nobody knows.
+    Calls are made after the end of the transaction. `on_commit` calls if the writes before the registration are
+    committed, and `on_rollback` if they are rolled back, to a savepoint or entirely. Neither calls if the outcome is
+    unknown.
     """
 
     def savepoint_mark(self) -> int | None:
-        """The number to add to the transaction's setting before calls are registered; None if not needed."""
+        """Return the number to append to the transaction's setting before calls are registered, or None."""
 
     def on_commit(self, call: EndCallback) -> None: ...
 
     def on_rollback(self, call: EndCallback) -> None: ...
 
     def wake_after_commit(self, call: EndCallback) -> None:
-        """Make the call once after a commit, however often it is registered; savepoints are ignored."""
+        """Call `call` once after a commit, however often it was registered. Savepoints do not matter."""
 
 
 class Outcome(Enum):
-    """End of a transaction, as far as it is known."""
+    """The outcome of a transaction, as far as it is known."""
 
     COMMITTED = auto()
     ROLLED_BACK = auto()
@@ -57,7 +60,7 @@ class Outcome(Enum):
 class TransactionEnd:
     """The end of a transaction whose savepoints no library tracks.
 
-    Rolled back unless `note_commit` says that COMMIT is the next statement.
+    The transaction counts as rolled back unless `note_commit` says that COMMIT is the next statement.
     """
 
     def __init__(self) -> None:
@@ -73,7 +76,7 @@ class TransactionEnd:
 
     @property
     def batches(self) -> int:
-        """The number of batches that have a mark so far, also those that savepoints have undone."""
+        """The number of batches that have a mark, including batches undone by savepoints."""
         return self._marks
 
     @property
@@ -95,15 +98,15 @@ class TransactionEnd:
         self._wakes[call] = None
 
     def note_commit(self, marks: list[tuple[str | None]]) -> None:
-        """Note that COMMIT is sent next. `marks`: the rows of the setting, read just before."""
+        """Record that COMMIT is sent next. `marks` are the rows of the setting, read just before."""
         self._kept_marks = {int(mark) for (text,) in marks for mark in (text or "").split()}
 
     def revoke_commit(self) -> None:
-        """Note that COMMIT was not sent after all."""
+        """Record that COMMIT was not sent after all."""
         self._kept_marks = None
 
     def list_calls(self, error: BaseException | None) -> Iterator[EndCallback]:
-        """The calls to make now that the transaction is over; `error` is what it raised."""
+        """Yield the calls to make now that the transaction is over. `error` is the exception that its end raised."""
         outcome, kept = self._outcome(error), self._kept_marks or set()
         if outcome is not Outcome.ROLLED_BACK:
             yield from self._wakes
@@ -123,7 +126,7 @@ class TransactionEnd:
 
 
 def warn_unknown_outcome(batches: int, error: BaseException | None) -> None:
-    """Log that nobody knows whether these batches were published."""
+    """Log a warning that it is unknown whether some batches were published."""
     text = (
         "a COMMIT was cut off before its answer, so nobody knows whether %d %s of events %s published: neither "
         "after_commit nor after_rollback hooks are called (%s)"
@@ -133,22 +136,21 @@ def warn_unknown_outcome(batches: int, error: BaseException | None) -> None:
     log_event(log, "publish_end_unknown", text, batches, *words, reason, batches=batches)
 
 
+# The open transactions by the `id` of their connection. Each value holds the connection, so that no other object can
+# get the same `id` meanwhile. A `WeakKeyDictionary` is impossible, because some connections do not allow weak
+# references.
 _open_ends: dict[int, tuple[Any, TransactionEnd]] = {}
-"""The open transactions, by `id` of their connections, and these: while one is held no other gets its `id`.
-
-A `WeakKeyDictionary` does not serve: some connections allow no weak references.
-"""
 
 
 def _unwrap(conn: Any) -> Any:
-    """Return what all proxies of a connection share: libpq's connection if there is one, else the innermost object."""
+    """Return the object that all proxies of a connection share: libpq's connection, or else the innermost object."""
     wrapped = getattr(conn, "__wrapped__", None)
     return getattr(conn, "pgconn", None) or (conn if wrapped is None else _unwrap(wrapped))
 
 
 @contextmanager
 def report_end(conn: Any) -> Iterator[TransactionEnd]:
-    """Report the end of the transaction that the block opens on `conn` and ends."""
+    """Report the end of the transaction that the block opens and ends on `conn`."""
     bare, end, error = _unwrap(conn), TransactionEnd(), None
     _open_ends[id(bare)] = bare, end
     try:
@@ -164,7 +166,7 @@ def report_end(conn: Any) -> Iterator[TransactionEnd]:
 
 @asynccontextmanager
 async def report_end_async(conn: Any) -> AsyncIterator[TransactionEnd]:
-    """`report_end`, for an asynchronous block; a call may return an awaitable."""
+    """Report the end as `report_end` does, for an asynchronous block. A call may return an awaitable."""
     bare, end, error = _unwrap(conn), TransactionEnd(), None
     _open_ends[id(bare)] = bare, end
     try:
@@ -180,6 +182,6 @@ async def report_end_async(conn: Any) -> AsyncIterator[TransactionEnd]:
 
 
 def of(conn: Any) -> TransactionEnd | None:
-    """The end of the transaction of `conn`; None if it is not reported."""
+    """Return the end of the transaction of `conn`, or None if it is not reported."""
     found = _open_ends.get(id(_unwrap(conn))) if _open_ends else None
     return None if found is None else found[1]

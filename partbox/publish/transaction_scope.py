@@ -1,4 +1,4 @@
-"""`outbox.transaction(conn)`: a transaction whose end is reported."""
+"""The context manager `outbox.transaction(conn)`: a transaction whose end is reported."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -24,22 +24,26 @@ ROLLED_BACK_INSIDE = (
     "inside the block. Let the error leave the block, or put `with conn.transaction():` around what may fail"
 )
 
-_READ_MARKS = Query(statements.published_marks(), {})  # it names no schema
+# The statement does not depend on the schema.
+_READ_MARKS = Query(statements.published_marks(), {})
 
 
 class Scope:
-    """A transaction for a `with` block, or an `async with` block on an asynchronous connection; yields the connection.
+    """A transaction for a `with` or `async with` block. Entering it returns the connection.
 
-    Opened on `conn`, of psycopg or asyncpg, which must not have one open yet, or on a connection of its own to `dsn()`.
-    Committed at the end unless an exception leaves the block; PublishError if PostgreSQL rolled back instead because a
-    statement had failed. With `pooler` nothing is prepared on a connection of its own: behind a transaction pooler the
-    next transaction may meet another client's prepared statement of the same name.
+    The transaction is opened on `conn`, a connection of psycopg or asyncpg without an open transaction, or on a
+    connection of its own to `dsn()`. It is committed unless an exception leaves the block. If PostgreSQL rolled back
+    instead, because a statement had failed, the scope raises PublishError. With `pooler`, no statement is prepared on a
+    connection of its own: behind a transaction pooler, the next transaction might meet another client's prepared
+    statement of the same name.
     """
 
     def __init__(self, conn: object, dsn: Callable[[], str], *, pooler: bool = False) -> None:
-        self._conn: Any = conn  # its type is checked when the block is entered
+        # The type is checked on entering the block.
+        self._conn: Any = conn
         self._dsn = dsn
-        self._threshold = None if pooler else 5  # executions of a statement, as psycopg does by default
+        # Executions before a statement is prepared. 5 is psycopg's default.
+        self._threshold = None if pooler else 5
         self._block: AbstractContextManager[Connection[Any]]
         self._async_block: AbstractAsyncContextManager[AsyncConnection[Any]]
 
@@ -82,7 +86,8 @@ def _open_on(conn: Connection[Any]) -> Iterator[Connection[Any]]:
     transaction.check_not_open(conn)
     failed, marks = False, []
     with transaction_outcome.report_end(conn) as end:
-        with conn.transaction() as opened:  # also in a pipeline its end waits for the answer to the commit
+        # Even in a pipeline, the end of this block waits for the answer to the COMMIT.
+        with conn.transaction() as opened:
             yield conn
             failed = _has_failed(conn)
             if end.has_marks and _can_execute(conn):
@@ -120,7 +125,7 @@ async def _open_on_async(conn: Any) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def _open_by_adapter(conn: Any) -> AsyncIterator[None]:
-    """Open a transaction by the adapter of another library, and report its end, which the library does not."""
+    """Open a transaction through another library's adapter, and report its end in place of the library."""
     adapter = integrations.async_adapter_of(conn, transaction.SCOPE_REMEDIES)
     block = adapter.transaction()
     if block is None:
@@ -146,14 +151,14 @@ def _wrong_library(adapter: Library) -> PublishError:
 
 
 def _check_not_lost(opened: Transaction | AsyncTransaction, end: TransactionEnd) -> None:
-    """Raise if the connection was lost inside the block: psycopg ends it silently if the error was caught."""
+    """Raise if the connection was lost inside the block. psycopg ends the block silently if the error was caught."""
     if opened.status == opened.Status.FAILED:
         end.revoke_commit()
         raise psycopg.OperationalError("the connection was lost inside the transaction: nothing of it is committed")
 
 
 def _has_failed(conn: AnyConnection) -> bool:
-    """True if a COMMIT would roll back without an error: a statement failed, and its error was caught inside."""
+    """Return True if a COMMIT would roll back without an error, because a statement failed and its error was caught."""
     return conn.info.transaction_status == TransactionStatus.INERROR
 
 

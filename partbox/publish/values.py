@@ -1,8 +1,8 @@
-"""Statements and values in the forms that other drivers than psycopg take.
+"""Convert statements and values into the forms that drivers other than psycopg take.
 
-Ids, times, JSON and arrays travel as text, which PostgreSQL casts: how a driver would send them is the application's to
-change (asyncpg's `set_type_codec`, psycopg2's `register_adapter`, the adapters of psycopg), and a payload would be
-encoded twice, or a list be jsonb.
+Ids, times, JSON and arrays are sent as text that PostgreSQL casts. An application can change how its driver sends such
+values (`set_type_codec` of asyncpg, `register_adapter` of psycopg2, the adapters of psycopg). A payload would then be
+encoded twice, or a list would become jsonb.
 """
 
 import re
@@ -30,7 +30,7 @@ def plain_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _array_literal(values: list[Any]) -> str:
-    """The literal of an array of numbers, ids or texts."""
+    """Return the array literal of a list of numbers, ids or texts."""
     quoted = (_QUOTED.sub(r"\\\g<0>", str(_plain_value(value))) for value in values)
     return "{" + ",".join(f'"{each}"' for each in quoted) + "}"
 
@@ -43,7 +43,7 @@ def _plain_value(value: Any) -> Any:
 
 @lru_cache(maxsize=256)
 def numbered(statement: str) -> tuple[str, tuple[str, ...]]:
-    """A statement with %(name)s parameters as one with $1, $2 …, and the names of those in their order."""
+    """Return a statement with %(name)s parameters as a statement with $1, $2 …, and the parameter names in order."""
     names: dict[str, int] = {}
 
     def number(match: re.Match[str]) -> str:
@@ -60,7 +60,7 @@ def numbered(statement: str) -> tuple[str, tuple[str, ...]]:
 
 
 def lines(rows: Iterable[Iterable[Any]]) -> Iterator[str]:
-    """The rows in the text form of COPY, in pieces of some size."""
+    """Yield the rows in the text format of COPY, in pieces of at least `CHUNK_CHARS` characters except for the last."""
     piece: list[str] = []
     size = 0
     for row in rows:

@@ -1,20 +1,23 @@
-"""Writes events into the log: one by an INSERT, several by one that takes them as JSON, many by COPY.
+"""Write events into the log: one event by an INSERT, several by an INSERT from JSON, many by COPY.
 
-COPY is used from `COPY_FROM_EVENTS` events or `COPY_FROM_BYTES` bytes on. It costs the least CPU for each event, and
-two round trips; to ask whether a worker sleeps, which a COPY cannot, is a third. The INSERT of several takes one, and
-below two hundred events of 200 bytes no more CPU either. (Single inserts in one pipeline cost two to ten times as much,
-from two events on, and arrays with `unnest` hardly less. COPY in the binary format saves a tenth of the server's CPU,
-and costs psycopg a tenth more.) Where COPY is impossible, as in a pipeline, there are several INSERTs of several.
+COPY is used from `COPY_FROM_EVENTS` events or `COPY_FROM_BYTES` bytes on. It has the lowest CPU cost per event and
+takes two round trips. A COPY cannot ask whether a worker sleeps, so that question is a third. The INSERT of several
+events takes one round trip. Below two hundred events of 200 bytes, its CPU cost is no higher either. Other ways were
+measured. Single INSERTs in a pipeline cost two to ten times as much, from two events on, and arrays with `unnest`
+hardly less. COPY in the binary format saves a tenth of the server's CPU time and costs psycopg a tenth more. Where COPY
+is impossible, as in a pipeline, a large batch takes several INSERTs of several events.
 
-Delays count from the database's clock; COPY evaluates no expressions, so the time is read first. A staging table would
-save that round trip and cost every publisher a change of the catalog.
+Delays count from the database's clock. COPY evaluates no expressions, so the clock is read first. A staging table would
+save that round trip, but would cost every publisher a change of the catalog.
 
-Idempotency keys cost no further round trip for one event, and one for all events of a list. The first to commit owns a
-key: a concurrent holder is waited for. (In a REPEATABLE READ or SERIALIZABLE transaction PostgreSQL raises a
-serialization failure where the holder has committed since its snapshot.)
+Idempotency keys cost no further round trip for a single event, and one round trip for a whole list. The first
+transaction to commit owns a key, and a concurrent transaction with the same key waits for it. In a REPEATABLE READ or
+SERIALIZABLE transaction, PostgreSQL raises a serialization failure if the owner has committed since the transaction's
+snapshot.
 
-Somebody's trigger or rule may keep a row out of the log and raise nothing. So the answer of each statement says how
-many were written; too few fail the transaction, and with it what was written of the others.
+A trigger or rule of the application may silently keep a row out of the log. The answer of each statement therefore
+contains the number of written events. If there are too few, the transaction fails, together with everything written for
+the other events.
 """
 
 import logging
@@ -43,7 +46,7 @@ from partbox.publish.steps import Copy, Insert, Query, Row, Steps
 
 COPY_FROM_EVENTS = 200
 COPY_FROM_BYTES = 1 << 16
-MAX_RUNG_SINGLY = 16  # partitions that are rung for one by one
+MAX_RUNG_SINGLY = 16  # partitions; more are rung by one ring for all
 
 log = logging.getLogger("partbox.publish")
 
@@ -51,9 +54,9 @@ log = logging.getLogger("partbox.publish")
 def write_events(
     schema: str, events: list[Event], batch: list[EventColumns], flag_query: Inquirer | None, *, copies: bool
 ) -> Steps[list[UUID | None]]:
-    """Write the events, whose fields are in `batch`; return their ids, None if the idempotency key was used before.
+    """Write the events with the columns in `batch`, and return their ids, or None where the idempotency key was used.
 
-    `flag_query`: ring, if anybody sleeps. `copies` = COPY is possible on this connection.
+    With `flag_query`, ring if a worker sleeps. `copies` means that COPY is possible on this connection.
     """
     if len(events) == 1:
         fresh = [(yield from _write_one(schema, events[0], batch[0], flag_query))]
@@ -84,7 +87,10 @@ def _write_one(schema: str, event: Event, fields: EventColumns, flag_query: Inqu
 
 
 def _take_keys(schema: str, events: list[Event]) -> Steps[list[bool]]:
-    """Take the keys of the events; True for each event without a key, or the first to use it."""
+    """Claim the idempotency keys of the events.
+
+    Return True for each event without a key, and for the first with its key.
+    """
     first: dict[str, int] = {}
     for place, event in enumerate(events):
         if event.idempotency_key is not None:
@@ -100,15 +106,16 @@ def _take_keys(schema: str, events: list[Event]) -> Steps[list[bool]]:
 
 
 def _check_keys_used(schema: str, keys: list[str]) -> Steps[None]:
-    """Fail unless the keys, which could not be taken, are there: a trigger may have kept one of them out."""
+    """Raise unless the keys that could not be claimed exist. A trigger may have kept one of them out of its table."""
     if (yield Query(statements.used_keys(schema), {"keys": keys})) != [(len(keys),)]:
         yield from _fail_unwritten(schema)
 
 
 def _fail_unwritten(schema: str) -> Steps[None]:
-    """Fail, and with it the transaction: an event was not written."""
+    """Make the transaction fail because an event was not written."""
     yield Query(statements.refuse_unwritten(schema), {})
-    raise PublishError("an event was not written")  # unless the library has raised what PostgreSQL says
+    # Reached only if the library did not raise PostgreSQL's error.
+    raise PublishError("an event was not written")
 
 
 def _write_many(
@@ -123,13 +130,16 @@ def _write_many(
         yield from copy_events(schema, COLUMNS, add_times(events, batch, clock), len(batch))
     else:
         yield from copy_events(schema, UNTIMED_COLUMNS, batch, len(batch))
-    if flag_query is not None:  # once the ids are drawn, so not before: see `partbox.protocol.bell`
+    # The flag must be read after the ids are drawn; see `partbox.protocol.bell`.
+    if flag_query is not None:
         flag_query.note_answer((yield Query(statements.ring(schema), _partitions_to_ring(batch))))
 
 
 def _split_batch(batch: list[EventColumns]) -> Iterator[slice]:
-    """Cut what is inserted: each piece of at most `COPY_FROM_EVENTS` events, and below `COPY_FROM_BYTES` bytes if it
-    has several."""
+    """Yield slices of the batch for one INSERT each.
+
+    A slice has at most `COPY_FROM_EVENTS` events, and fewer than `COPY_FROM_BYTES` bytes unless it has only one event.
+    """
     begin = size = 0
     for end, fields in enumerate(batch):
         size += column_bytes(fields)
@@ -154,14 +164,15 @@ def _insert_several(
 
 
 def _partitions_to_ring(batch: list[EventColumns]) -> dict[str, list[str]]:
-    """The partitions to ring, or all workers at once if there are many."""
+    """Return the partitions to ring, or the ring for all workers if there are many partitions."""
     different = sorted({fields[0] for fields in batch})
     return {"partitions": [RING_ALL] if len(different) > MAX_RUNG_SINGLY else [*map(str, different)]}
 
 
 def copy_events(schema: str, columns: Sequence[str], rows: Iterable[Row], number: int) -> Steps[None]:
-    """COPY this number of rows; fail unless all were written."""
+    """Copy `number` rows into the log. Raise unless all were written."""
     statement = statements.publish_copy if columns is UNTIMED_COLUMNS else statements.publish_copy_timed
     copied = yield Copy(statement(schema), schema, columns, rows)
-    if copied is not None and copied != number:  # an adapter of somebody else may not tell
+    # A third-party adapter may return no number.
+    if copied is not None and copied != number:
         yield from _fail_unwritten(schema)

@@ -1,8 +1,8 @@
-"""The adapter of whatever the application publishes on: one file a library, loaded when the first such object comes.
+"""The adapters of libraries: one module per library, imported when the first connection of that library is used.
 
-A file names the types of its library that it knows in `KINDS`: to each its adapter, or what to pass instead. A type is
-known by its package and name, its own or that of a class it extends, so no library is imported to find out. A tracer's
-proxy is what it wraps: its `__class__` says so, while `type` does not.
+Each module lists the types of its library in `KINDS`, with the adapter of each type or the advice what to pass instead.
+A type is recognised by the package and name of the type itself or of a base class, so no library is imported for the
+test. A tracer's proxy counts as the object that it wraps: `__class__` of the proxy says so, although `type` does not.
 """
 
 from importlib import import_module
@@ -12,8 +12,8 @@ from partbox.errors import PublishError
 from partbox.publish.adapter import Adapter, AsyncAdapter
 from partbox.publish.transaction import PUBLISH_REMEDIES
 
+# An adapter, or advice about the object to pass instead.
 AdapterOrRemedy = type[Adapter] | type[AsyncAdapter] | str
-"""An adapter, or what to pass instead."""
 
 _MODULES = {
     "asyncpg": "asyncpg",
@@ -27,13 +27,13 @@ _found_classes: dict[tuple[type, type], type[Adapter] | type[AsyncAdapter]] = {}
 
 
 def register(kind: type, adapter: type[Adapter] | type[AsyncAdapter]) -> None:
-    """Have connections of this type, and of types that extend it, published on through `adapter`."""
+    """Use `adapter` for connections of a type and of its subclasses."""
     _registered[kind] = adapter
     _found_classes.clear()
 
 
 def sync_adapter_of(conn: Any, remedies: tuple[str, str] = PUBLISH_REMEDIES) -> Adapter:
-    """The adapter of `conn`. PublishError, with the remedy, if there is none or it is asynchronous."""
+    """Return the adapter of `conn`. Raise PublishError with advice if there is none or if it is asynchronous."""
     found = adapter_class_of(conn)
     if issubclass(found, Adapter):
         return found(conn)
@@ -41,7 +41,7 @@ def sync_adapter_of(conn: Any, remedies: tuple[str, str] = PUBLISH_REMEDIES) -> 
 
 
 def async_adapter_of(conn: Any, remedies: tuple[str, str] = PUBLISH_REMEDIES) -> AsyncAdapter:
-    """The adapter of `conn`. PublishError, with the remedy, if there is none or it is synchronous."""
+    """Return the adapter of `conn`. Raise PublishError with advice if there is none or if it is synchronous."""
     found = adapter_class_of(conn)
     if issubclass(found, AsyncAdapter):
         return found(conn)
@@ -49,7 +49,7 @@ def async_adapter_of(conn: Any, remedies: tuple[str, str] = PUBLISH_REMEDIES) ->
 
 
 def adapter_class_of(conn: Any) -> type[Adapter] | type[AsyncAdapter]:
-    """The class of the adapter of `conn`; PublishError if there is none."""
+    """Return the class of the adapter of `conn`. Raise PublishError if there is none."""
     kinds = type(conn), conn.__class__
     return _found_classes.get(kinds) or _find_adapter(*kinds)
 

@@ -1,7 +1,8 @@
-"""asyncpg: connections, also those that a pool lends.
+"""The adapter of asyncpg connections, including connections that a pool lends.
 
-asyncpg reports neither how a transaction ends nor that the open one has failed: PostgreSQL then refuses the first
-statement. COPY uses the text format, because the application's own codecs would take part in the binary one.
+asyncpg reports neither the outcome of a transaction nor that the open transaction has failed. PostgreSQL refuses the
+first statement in the latter case. COPY uses the text format, because the application's own codecs would take part in
+the binary format.
 """
 
 from collections.abc import AsyncIterator, Hashable, Sequence
@@ -15,12 +16,15 @@ from partbox.publish.values import numbered
 
 
 class AsyncpgAdapter(Unreported, AsyncAdapter):
+    """The adapter of an asyncpg connection."""
+
     copies = True
     remedy = "open one with `async with conn.transaction():`, or with `async with outbox.transaction(conn):`"
     untold = "open it with `async with outbox.transaction(conn):`"
 
     def database(self) -> Hashable:
-        return "asyncpg", self.conn.get_server_pid()  # of its connections, for it does not tell their database
+        # The process id of the server session stands for the database, which asyncpg does not tell.
+        return "asyncpg", self.conn.get_server_pid()
 
     async def in_transaction(self) -> bool:
         if self.conn.is_closed():
@@ -39,7 +43,7 @@ class AsyncpgAdapter(Unreported, AsyncAdapter):
 
 
 async def copy_rows(conn: Any, step: Copy) -> int:
-    """COPY on a connection of asyncpg; the number of rows that were written."""
+    """Execute a COPY on an asyncpg connection, and return the number of written rows."""
 
     async def source() -> AsyncIterator[bytes]:
         for piece in step.lines():

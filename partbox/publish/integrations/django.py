@@ -1,8 +1,8 @@
-"""Django: `django.db.connection`, `connections[alias]`, the wrappers behind them.
+"""The adapter of Django: `django.db.connection`, `connections[alias]`, and the wrappers behind them.
 
-Django reports commits only, by `transaction.on_commit`, which respects its own savepoints. After an error caught inside
-`atomic` it treats as a commit what PostgreSQL rolls back, so the hooks check the status of the transaction. Of a COMMIT
-that was cut off it calls nothing.
+Django reports only commits, by `transaction.on_commit`, which respects Django's own savepoints. After an error that was
+caught inside `atomic`, Django treats as a commit a transaction that PostgreSQL rolls back. The hooks therefore check
+the status of the transaction. After a COMMIT without an answer, Django calls nothing.
 """
 
 import re
@@ -24,6 +24,8 @@ from partbox.publish.transaction_outcome import EndCallback, warn_unknown_outcom
 
 
 class DjangoAdapter(Adapter):
+    """The adapter of a Django connection."""
+
     copies = True
     tells: Sequence[str] = (COMMIT,)
     remedy = "publish inside `with transaction.atomic():`, which ATOMIC_REQUESTS does for each request"
@@ -68,10 +70,12 @@ class DjangoAdapter(Adapter):
         def call_if_committed() -> None:
             try:
                 ((status,),) = self.execute(statements.published_status().decode(), {"xid": xid})
-            except Exception as error:  # the connection was lost since the commit, which may have been a rollback
+            # The connection was lost after the COMMIT, which may have been a rollback.
+            except Exception as error:
                 warn_unknown_outcome(1, error)
             else:
-                if status != "aborted":  # in a TestCase the outermost transaction is still in progress
+                # In a TestCase, the outermost transaction is still in progress.
+                if status != "aborted":
                     call()
 
         self.conn.on_commit(call_if_committed, robust=True)
@@ -97,7 +101,7 @@ _WRITE_WITHIN = re.compile(r"\b(?:insert\s+into|update\s+\S+\s+set|delete\s+from
 
 @contextmanager
 def refuse_foreign_writes(conn: Any) -> Iterator[None]:
-    """Raise PartboxError for each write of this thread on a connection of Django that is not on `conn`."""
+    """Raise PartboxError in the block for each write of this thread on a Django connection other than `conn`."""
     with ExitStack() as stack:
         for each in connections.all() if settings.configured else ():
             stack.enter_context(each.execute_wrapper(partial(_execute_checked, conn)))

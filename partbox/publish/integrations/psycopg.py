@@ -1,4 +1,7 @@
-"""psycopg 3: cursors of its own, pipelines, and an end that only `outbox.transaction(conn)` reports."""
+"""The adapters of psycopg 3, with cursors of their own and support for pipelines.
+
+Only `outbox.transaction(conn)` reports the end of their transactions.
+"""
 
 from collections.abc import Hashable
 from typing import Any, TypeGuard, TypeVar
@@ -26,6 +29,8 @@ class _Psycopg(Unreported):
 
 
 class PsycopgAdapter(_Psycopg, Adapter):
+    """The adapter of a psycopg connection."""
+
     conn: Connection[Any]
 
     def require_transaction(self) -> None:
@@ -38,6 +43,8 @@ class PsycopgAdapter(_Psycopg, Adapter):
 
 
 class AsyncPsycopgAdapter(_Psycopg, AsyncAdapter):
+    """The adapter of an asynchronous psycopg connection."""
+
     conn: AsyncConnection[Any]
 
     async def require_transaction(self) -> None:
@@ -50,10 +57,12 @@ class AsyncPsycopgAdapter(_Psycopg, AsyncAdapter):
 
 
 def is_psycopg(conn: Any) -> TypeGuard[Connection[Any]]:
+    """Return True if the connection is a synchronous psycopg connection."""
     return integrations.adapter_class_of(conn) is PsycopgAdapter
 
 
 def is_async_psycopg(conn: Any) -> TypeGuard[AsyncConnection[Any]]:
+    """Return True if the connection is an asynchronous psycopg connection."""
     return integrations.adapter_class_of(conn) is AsyncPsycopgAdapter
 
 

@@ -1,9 +1,9 @@
-"""SQLAlchemy 2: sessions and connections, synchronous and not, over psycopg, psycopg2 and asyncpg; SQLModel's sessions.
+"""The adapters of SQLAlchemy 2: sessions and connections over psycopg, psycopg2 and asyncpg, and SQLModel's sessions.
 
-Everything is executed by SQLAlchemy's own connection, in the style of its driver, so that SQLAlchemy knows of it: with
-asyncpg it sends BEGIN before its first statement and not earlier, and a connection that it believes to be idle is not
-committed. COPY, which SQLAlchemy has not, goes by the driver once that is inside the transaction. Asynchronous objects
-do all of it in `run_sync`, as SQLAlchemy itself does.
+All statements run through SQLAlchemy's own connection, in the parameter style of its driver, so that SQLAlchemy knows
+about them. With asyncpg, SQLAlchemy sends BEGIN only before its first statement, and it does not commit a connection
+that it believes to be idle. SQLAlchemy has no COPY, so a COPY goes through the driver once the driver is inside the
+transaction. For asynchronous objects, everything runs inside `run_sync`, as in SQLAlchemy itself.
 """
 
 import io
@@ -26,7 +26,8 @@ from partbox.publish.steps import Copy, Row
 from partbox.publish.transaction_outcome import EndReporter
 from partbox.publish.values import numbered
 
-if TYPE_CHECKING:  # it needs greenlet, which pip installs SQLAlchemy 2.1 without
+# The module needs greenlet, which is not installed along with SQLAlchemy 2.1.
+if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 
 _REMEDY = (
@@ -37,7 +38,7 @@ _UNTOLD = "it is in two phases; leave out these hooks, or begin one in one phase
 
 
 class SqlalchemyAdapter(Adapter):
-    """Through a Connection, or the one that a session gives."""
+    """The adapter of a SQLAlchemy connection, or of the connection of a session."""
 
     conn: Session | scoped_session[Any] | Connection
     remedy = _REMEDY
@@ -54,7 +55,8 @@ class SqlalchemyAdapter(Adapter):
         return transaction_end_of(self._target)
 
     def database(self) -> Hashable:
-        return "sqlalchemy", id(self._target.dialect)  # each engine has its own
+        # Each engine has a dialect of its own.
+        return "sqlalchemy", id(self._target.dialect)
 
     def execute(self, statement: str, parameters: Parameters) -> Sequence[Row]:
         text, values = _adapt_statement(self._target, statement, parameters)
@@ -62,9 +64,9 @@ class SqlalchemyAdapter(Adapter):
         return [tuple(row) for row in result] if result.returns_rows else []
 
     def copy(self, step: Copy) -> int:
-        """Copy the rows once both are in the transaction; return how many were written.
+        """Copy the rows once SQLAlchemy and the driver are in the transaction, and return the number of written rows.
 
-        SQLAlchemy does not commit what it knows nothing of, and PostgreSQL would commit at once where the driver has
+        SQLAlchemy does not commit writes that it does not know about. PostgreSQL would commit at once if the driver had
         not sent its BEGIN yet.
         """
         on = self._target
@@ -76,7 +78,7 @@ class SqlalchemyAdapter(Adapter):
 
 
 class AsyncSqlalchemyAdapter(AsyncAdapter):
-    """Through an asynchronous object whose synchronous one is behind `run_sync`."""
+    """The adapter of an asynchronous SQLAlchemy object, whose synchronous object is reached through `run_sync`."""
 
     conn: "AsyncSession | async_scoped_session[Any] | AsyncConnection"
     remedy = _REMEDY
@@ -85,7 +87,8 @@ class AsyncSqlalchemyAdapter(AsyncAdapter):
     async def in_transaction(self) -> bool:
         conn: Any = self.conn
         target: AsyncSession | AsyncConnection = conn if hasattr(conn, "run_sync") else conn.registry()
-        self._run = target.run_sync  # which a scoped session has not
+        # A scoped session has no `run_sync`.
+        self._run = target.run_sync
 
         def find_transaction(within: Session | Connection) -> bool:
             self._sync = SqlalchemyAdapter(within)
@@ -109,7 +112,7 @@ class AsyncSqlalchemyAdapter(AsyncAdapter):
 
 
 def _connection_of(given: Session | scoped_session[Any] | Connection) -> Connection:
-    """The connection of a session now, in its savepoint if it has one; begins its transaction if needed."""
+    """Return the connection of a session, in its savepoint if it has one. The call begins a transaction if needed."""
     if isinstance(given, Connection):
         return given
     try:
@@ -126,7 +129,7 @@ def _connection_of(given: Session | scoped_session[Any] | Connection) -> Connect
 
 
 def _check_usable(on: Connection) -> None:
-    """Raise PublishError if nothing can be executed there now."""
+    """Raise PublishError if no statement can be executed on the connection now."""
     if on.dialect.name != "postgresql":
         raise PublishError(f"this is a database of {on.dialect.name}: publish on one of PostgreSQL")
     if on.closed:
@@ -135,12 +138,13 @@ def _check_usable(on: Connection) -> None:
     if not all(each.is_active for each in begun) or (on.invalidated and begun):
         raise PublishError(TRANSACTION_FAILED)
     check_not_ended(on)
-    if hasattr(driver := on.connection.driver_connection, "info"):  # asyncpg does not say
+    # asyncpg has no status to check.
+    if hasattr(driver := on.connection.driver_connection, "info"):
         transaction.check_driver_status(driver)
 
 
 def _adapt_statement(on: Connection, statement: str, parameters: Parameters) -> tuple[str, Any]:
-    """The statement and its values as the driver takes them."""
+    """Return the statement and its values in the form that the driver takes."""
     style = on.dialect.paramstyle
     if style == "pyformat":
         return statement, parameters
@@ -157,12 +161,12 @@ def _driver_of(on: Connection) -> Any:
 
 
 def _dbapi_connection(on: Connection) -> Any:
-    """SQLAlchemy's synchronous form of that of an asynchronous driver."""
+    """Return SQLAlchemy's synchronous wrapper of an asynchronous driver's connection."""
     return on.connection.dbapi_connection
 
 
 def _has_begun(on: Connection) -> bool:
-    """True if both SQLAlchemy and PostgreSQL are inside a transaction."""
+    """Return True if both SQLAlchemy and PostgreSQL are inside a transaction."""
     driver = _driver_of(on)
     if hasattr(driver, "info"):
         return on.in_transaction() and bool(driver.info.transaction_status == TransactionStatus.INTRANS)
@@ -171,8 +175,10 @@ def _has_begun(on: Connection) -> bool:
 
 @contextmanager
 def _closing_broken_copy(on: Connection) -> Iterator[Any]:
-    """`closing_broken_copy`, after which SQLAlchemy must not try to roll back: its error would hide the
-    interruption."""
+    """Close the connection after an interrupted COPY, as `transaction.closing_broken_copy` does, and invalidate it.
+
+    Otherwise SQLAlchemy would try to roll back, and the error of the rollback would hide the interruption.
+    """
     driver = _driver_of(on)
     try:
         with transaction.closing_broken_copy(driver):
@@ -213,13 +219,13 @@ def _copy_by_asyncpg(on: Connection, step: Copy) -> int:
     return int(_dbapi_connection(on).run_async(lambda driver: copy_rows(driver, step)))
 
 
+# The function that copies, by the name of the driver and whether the driver is asynchronous.
 _COPY_FUNCTIONS = {
     ("psycopg", False): _copy_by_psycopg,
     ("psycopg", True): _copy_by_async_psycopg,
     ("psycopg2", False): _copy_by_psycopg2,
     ("asyncpg", True): _copy_by_asyncpg,
 }
-"""The way to COPY, by the name of the driver and whether the driver is asynchronous."""
 
 _ENGINE = "open a connection, `with engine.begin() as conn:`, and pass that"
 _MAKER = "open a session, `with factory.begin() as session:`, and pass that"

@@ -1,11 +1,12 @@
-"""The true end of a transaction of SQLAlchemy.
+"""Report the true end of SQLAlchemy transactions.
 
-None of SQLAlchemy's events reports it: `Session.after_commit` also comes when a savepoint is released, and when a
-session has joined a transaction that is rolled back later; `commit` of a connection comes before COMMIT, which may
-fail; an asynchronous session has no events. So we wrap the engine's dialect, whose `do_commit`, `do_rollback`,
-`do_close` and `do_terminate` SQLAlchemy calls for every transaction of the driver, from the first publish that needs
-its end. Just before the COMMIT we read which batches savepoints have undone, and whether the transaction still stands:
-PostgreSQL answers the COMMIT of a failed transaction with a rollback and no error.
+None of SQLAlchemy's events reports it. `Session.after_commit` also comes when a savepoint is released, and when the
+session has joined a transaction that is rolled back later. The `commit` event of a connection comes before the COMMIT,
+which may fail. An asynchronous session has no events. partbox therefore wraps methods of the engine's dialect, from the
+first publish that needs the end: `do_commit`, `do_rollback`, `do_close` and `do_terminate`, which SQLAlchemy calls for
+every transaction of the driver. Just before the COMMIT, it reads which batches were undone by savepoints, and whether
+the transaction is still intact: PostgreSQL answers the COMMIT of a failed transaction with a rollback and without an
+error.
 """
 
 import inspect
@@ -27,33 +28,33 @@ from partbox.publish.transaction_outcome import EndCallback, TransactionEnd
 log = logging.getLogger("partbox.publish")
 
 _watched_dialects: WeakSet[Dialect] = WeakSet()
+# The ends that somebody waits for, by the driver's connection or SQLAlchemy's wrapper of it.
 _open_ends: dict[Any, TransactionEnd] = {}
-"""The ends that somebody waits for, by the driver's connection, or what SQLAlchemy adapts it by."""
+# The connections whose transaction has ended and whose calls are being made.
 _ended: set[Any] = set()
-"""The connections whose transaction has ended, and whose calls are being made."""
 
 
 def transaction_end_of(conn: Connection) -> TransactionEnd:
-    """The end of the transaction that is open on `conn`, or that its next statement begins."""
+    """Return the end of the transaction that is open on `conn` or that its next statement begins."""
     _watch_dialect(conn.dialect)
     return _open_ends.setdefault(conn.connection.dbapi_connection, TransactionEnd())
 
 
 def read_marks(conn: Connection) -> None:
-    """Read now which batches savepoints have undone, and not before the COMMIT: no savepoint comes between."""
+    """Read now which batches were undone by savepoints, instead of before the COMMIT. No savepoint may follow."""
     driver = conn.connection.dbapi_connection
     if (transaction_end := _open_ends.get(driver)) is not None and (marks := _fetch_marks(driver)) is not None:
         transaction_end.note_commit(marks)
 
 
 class MarkRestorer:
-    """Keeps the marks of a transaction whose settings are set back in between. They are read once a batch."""
+    """The marks of a transaction whose settings are reset in between. They are read once per batch."""
 
     def __init__(self) -> None:
         self._read: tuple[TransactionEnd | None, int, bytes] = None, 0, b""
 
     def script(self, conn: Connection) -> bytes:
-        """Return the statement that sets the marks again, as they are now; empty if there are none."""
+        """Return a statement that sets the present marks again. It is empty if there are no marks."""
         driver = conn.connection.dbapi_connection
         transaction_end = _open_ends.get(driver)
         if transaction_end is None or not transaction_end.has_marks:
@@ -65,13 +66,13 @@ class MarkRestorer:
 
 
 def check_not_ended(conn: Connection) -> None:
-    """Raise PublishError in a hook that is called at the end of this very transaction."""
+    """Raise PublishError inside a hook that is called at the end of this very transaction."""
     if conn.connection.dbapi_connection in _ended:
         raise PublishError("the transaction has ended, and its hooks are being called: publish in another one")
 
 
 def _watch_dialect(dialect: Dialect) -> None:
-    """Have the ends of all transactions of an engine noticed, from now on."""
+    """Observe the ends of all transactions of an engine from now on."""
     if dialect not in _watched_dialects:
         _watched_dialects.add(dialect)
         dialect.do_commit = _wrap_commit(dialect.do_commit)  # type: ignore[assignment,method-assign]
@@ -112,12 +113,12 @@ def _wrap_rollback(method: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def _driver_connection(given: Any) -> Any:
-    """The driver's connection: some methods get that, some what the pool lends."""
+    """Return the driver's connection. Some dialect methods get it directly, others get the pool's object."""
     return getattr(given, "dbapi_connection", given)
 
 
 def _fetch_marks(conn: Any) -> list[tuple[str | None]] | None:
-    """The marks that savepoints have not undone; None if PostgreSQL will roll back."""
+    """Return the marks that savepoints have not undone, or None if PostgreSQL will roll back."""
     if not _open_ends[conn].has_marks:
         return []
     try:
@@ -127,7 +128,8 @@ def _fetch_marks(conn: Any) -> list[tuple[str | None]] | None:
     except Exception as error:
         if is_failed_transaction(error):
             return None
-        raise  # SQLAlchemy takes it for the error of the COMMIT: a lost connection is not to pass in silence
+        # SQLAlchemy takes the exception as the error of the COMMIT. A lost connection must not go unnoticed.
+        raise
 
 
 def _finish_transaction(conn: Any, error: BaseException | None = None) -> None:
@@ -142,11 +144,15 @@ def _finish_transaction(conn: Any, error: BaseException | None = None) -> None:
 
 
 def _make_call(call: EndCallback, conn: Any) -> None:
-    """Make the call; one of an asynchronous publish is awaited, as SQLAlchemy awaits its driver."""
+    """Make a call.
+
+    The awaitable of an asynchronous publish is awaited in the way in which SQLAlchemy awaits its driver.
+    """
     result = call()
     if inspect.isawaitable(result):
         try:
             conn.run_async(lambda _: result)
-        except MissingGreenlet as error:  # the connection is given up where nothing can be awaited
+        # The connection was given up where nothing can be awaited.
+        except MissingGreenlet as error:
             text = "asynchronous hooks are not called, for their connection was lost outside of an await: %s"
             log_event(log, "publish_hook_failed", text, error, hook="after_rollback")
