@@ -1,6 +1,6 @@
-"""The events as an AsyncAPI 3.0 document: the channels that a relay fills, and the messages in them.
+"""Describe the events as an AsyncAPI 3.0 document: the channels that a relay fills, and their messages.
 
-A message's headers are the attributes of CloudEvents, under the names that the broker's binding gives them.
+The headers of a message are the CloudEvents attributes, with the names that the broker's binding gives them.
 """
 
 import re
@@ -17,8 +17,8 @@ from partbox.sinks.message import DEFAULT, SOURCE, Topic
 
 VERSION: Final = "3.0.0"
 SCHEMA_FORMAT: Final = "application/schema+json;version=draft-2020-12"
+# Prefixes of the names of CloudEvents attributes, by the scheme of a relay's URL.
 PREFIXES: Final = {"amqp": "cloudEvents:", "amqps": "cloudEvents:", "http": "ce-", "https": "ce-", "nats": "ce-"}
-"""Of the names of CloudEvents attributes, by the scheme of a relay's URL."""
 _OTHERS: Final = "ce_"
 _DEFINITIONS: Final = "#/$defs/"
 
@@ -28,7 +28,7 @@ Document = dict[str, Any]
 
 
 def asyncapi(title: str, forms: Iterable[EventForm], target_of: Callable[[str], RelayTarget]) -> Document:
-    """The document; `target_of` says where a relay sends events of a type."""
+    """Return the document. `target_of` returns the target to which a relay sends events of a type."""
     channels: defaultdict[str, Document] = defaultdict(dict)
     addresses: dict[str, str] = {}
     messages: Document = {}
@@ -52,9 +52,9 @@ def asyncapi(title: str, forms: Iterable[EventForm], target_of: Callable[[str], 
 
 
 def target_function(targets: Iterable[RelayTarget], topic: str | None) -> Callable[[str], RelayTarget]:
-    """A function from an event type to its target: that which names the type, or the one for all others.
+    """Return a function from an event type to its target: the target that names the type, or the target for all others.
 
-    `topic` stands for the templates of all of them.
+    `topic` replaces the topic templates of all targets.
     """
     found = {kind: target for target in targets for kind in target.types}
     rest = found.get("*", RelayTarget(to="stdout:"))
@@ -94,7 +94,7 @@ def _message(form: EventForm, name: str, prefix: str) -> Document:
 
 
 def _definitions(form: EventForm, name: str) -> Document:
-    """The definitions of an event by their names in the document, from whose root references lead."""
+    """Return the definitions of an event by their names in the document, at whose root references start."""
     return {f"{name}.{_safe_name(part)}": _schema(each, name) for part, each in form.schema.get("$defs", {}).items()}
 
 
@@ -103,7 +103,7 @@ def _schema(schema: Any, event: str) -> Document:
 
 
 def _move_references(value: Any, event: str) -> Any:
-    """The value with each reference to a definition of the event leading to where that is in the document."""
+    """Return the value with each reference to a definition of the event changed to its place in the document."""
     if isinstance(value, dict):
         return {name: _move_references(each, event) for name, each in value.items()}
     if isinstance(value, list):
@@ -136,5 +136,5 @@ def _headers(form: EventForm, prefix: str) -> Document:
 
 
 def _safe_name(text: str) -> str:
-    """The text as a name that AsyncAPI allows for a channel or a message."""
+    """Return the text as a name that AsyncAPI allows for a channel or a message."""
     return _NOT_IN_A_NAME.sub("_", text)

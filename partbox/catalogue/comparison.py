@@ -1,8 +1,8 @@
-"""Two forms of an event: what has changed, whom that breaks, and what to do.
+"""Compare two forms of an event: find the changes, the readers that they break, and the remedies.
 
-Two readers may break. The new class reads the events that the old one has written, which lie in the log. Consumers that
-know the old form, other teams and workers that are not deployed yet, read the events that the new class writes. A
-version of its own is the remedy for both: an upcast reads the old events, and consumers can tell the new ones.
+Two kinds of readers may break. The new class reads events from the log that the old class has written. Consumers that
+know the old form, such as other teams and workers that are not deployed yet, read events that the new class writes. A
+new version helps both: an upcast reads the old events, and consumers can recognise the new events.
 """
 
 from collections import defaultdict
@@ -16,11 +16,13 @@ from partbox.catalogue.misfits import FitCheck, Misfit, MisfitKind
 
 @dataclass(frozen=True, slots=True)
 class EventForm:
-    """An event type as it was, or is: what of it other programs rely on; `cls` is the name of its class.
+    """The properties of an event type, in the past or now, on which other programs rely.
 
-    `schema` is the JSON Schema of its events, whichever class of this version has written them: a field with a default
-    may be missing, for it may have come later than an event. `written` is that of what the class itself writes, and
-    `read` that of what it reads.
+    `cls` is the name of its class.
+
+    `schema` is the JSON Schema of its events, whichever class of this version has written them. A field with a default
+    may be missing from an event, because the field may have been added later. `written` is the JSON Schema of the
+    events that the class itself writes, and `read` of the events that it reads.
     """
 
     name: str
@@ -36,7 +38,10 @@ class EventForm:
 
 @dataclass(frozen=True, slots=True)
 class EventChange:
-    """A change of one event or field; whom it breaks, and the remedy, which a harmless one has not."""
+    """A change of one event or field, with the readers that it breaks and the remedy.
+
+    A harmless change has no remedy.
+    """
 
     place: str
     what: str
@@ -46,11 +51,12 @@ class EventChange:
 
     @property
     def is_break(self) -> bool:
+        """True if the change breaks a reader."""
         return self.breaks_log or self.breaks_consumers
 
     @property
     def line(self) -> str:
-        """The change in one line."""
+        """The change as one line of text."""
         broken = [_LOG] * self.breaks_log + [_CONSUMERS] * self.breaks_consumers
         broken_readers = f"breaks {' and '.join(broken)}" if broken else "breaks nothing"
         return f"{self.place} {self.what}: {broken_readers}" + (f": {self.remedy}" if self.remedy else "")
@@ -70,6 +76,7 @@ _REMEDIES: Final = {
 }
 
 
+# A description of the change, by the kind of misfit and whether reading the log found it.
 _TEXTS: Final = {
     (MisfitKind.MISSING, False): "may be left out now",
     (MisfitKind.GONE, False): "is gone",
@@ -78,11 +85,13 @@ _TEXTS: Final = {
     (MisfitKind.OPEN, True): "refuses fields that it does not know",
     (MisfitKind.OPEN, False): "may have fields that nobody has named",
 }
-"""What has happened to a field, by the kind of misfit and whether it is found in reading the log."""
 
 
 def compare_forms(old: EventForm, new: EventForm, upcasts: Iterable[int]) -> list[EventChange]:
-    """The changes from `old` to `new`, those that break somebody first; `upcasts` are the versions that have one."""
+    """Return the changes from `old` to `new`, breaking changes first.
+
+    `upcasts` are the versions that have an upcast.
+    """
     if new.version < old.version:
         back = f"went back from version {old.version} to {new.version}"
         return [EventChange(old.name, back, True, True, f"give it version={old.version} or more")]
@@ -93,7 +102,7 @@ def compare_forms(old: EventForm, new: EventForm, upcasts: Iterable[int]) -> lis
 
 
 def removed_event(old: EventForm, file: str) -> EventChange:
-    """The change of an event that no class stands for any more; `file` holds its schema."""
+    """Return the change for an event that no longer has a class. `file` contains its schema."""
     remedy = f"keep the class, and import its module, while the log has such events; then delete {file}"
     return EventChange(old.name, f"of version {old.version} has no class", True, False, remedy)
 
@@ -168,7 +177,7 @@ def _misfit_text(misfit: Misfit, *, from_log: bool) -> str:
 
 
 def _find_added(old: SchemaNode, new: SchemaNode, path: str = "", depth: int = 10) -> Iterator[tuple[str, SchemaNode]]:
-    """The fields that only the new form has, by their path, also within objects."""
+    """Yield the fields that only the new form has, with their paths, including fields of nested objects."""
     olds, news = (_object_alternative(each) for each in (old, new))
     if olds is None or news is None or not depth:
         return
@@ -180,7 +189,7 @@ def _find_added(old: SchemaNode, new: SchemaNode, path: str = "", depth: int = 1
 
 
 def _object_alternative(node: SchemaNode) -> SchemaNode | None:
-    """Its only alternative that is an object."""
+    """Return the only alternative that is an object, or None if there is none or more than one."""
     found = [each for each in node.alternatives() if each.type == "object"]
     return found[0] if len(found) == 1 else None
 
@@ -192,13 +201,14 @@ def _find_renamed(
     changes: dict[str, EventChange],
     form: EventForm,
 ) -> Iterator[str]:
-    """Yields the new path of each field that has another name now, and says so of the old one."""
+    """Find renamed fields, describe each in the change of the old field, and yield the new path."""
     for misfit in by_consumers:
         if misfit.kind is not MisfitKind.GONE:
             continue
         was, parent = _field_at(old, misfit.path), misfit.path.rpartition(".")[0]
         like = [path for path, node in added.items() if path.rpartition(".")[0] == parent and _are_alike(was, node)]
-        like = [path for path in like if path in changes] or like  # a required one took its place, not an optional one
+        # Prefer a required field. An optional field did not take the place of the field that is gone.
+        like = [path for path in like if path in changes] or like
         if len(like) == 1:
             now = like[0].rpartition(".")[2]
             remedy = _with_version(f"keep its name, as an alias of {now}", form)
@@ -208,7 +218,7 @@ def _find_renamed(
 
 
 def _field_at(node: SchemaNode, path: str) -> SchemaNode | None:
-    """The field at this path of objects within objects; None where the path leads through something else."""
+    """Return the field at a path of nested objects, or None if the path leads through anything else."""
     for name in path.split(".")[1:]:
         within: Any = _object_alternative(node)
         if within is None or name not in within.properties:

@@ -1,4 +1,4 @@
-"""The events of an outbox: those that classes declare, and those that handlers name as text."""
+"""The events of an outbox: events that classes declare, and events that only handlers name as text."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from partbox.handlers.handler import ANY
 
 @dataclass(frozen=True, slots=True)
 class CatalogueEntry:
-    """An event with its handlers: one of each subscription that has one.
+    """An event with its handlers, one for each subscription that has a handler for it.
 
-    Without a class it has neither version nor key. `aggregate_type` None is any.
+    An event without a class has neither a version nor a key. An `aggregate_type` of None means any.
     """
 
     name: str
@@ -26,7 +26,7 @@ class CatalogueEntry:
     handlers: tuple[Row, ...]
 
     def plain(self) -> dict[str, Any]:
-        """The entry as `--json` shows it."""
+        """Return the entry in the form that `--json` prints."""
         handlers = [
             {"subscription": row.subscription, "handler": row.handler, "place": row.place} for row in self.handlers
         ]
@@ -42,7 +42,7 @@ class CatalogueEntry:
 
 
 def entries(types: Iterable[EventType], rows: Iterable[Row]) -> list[CatalogueEntry]:
-    """The catalogue, by name: all `types`, then what handlers alone name."""
+    """Return the catalogue, sorted by name: first all `types`, then the events that only handlers name."""
     rows, declared = list(rows), sorted(types, key=lambda each: each.name)
     known = {each.name for each in declared}
     named = {(row.event_type, row.aggregate_type) for row in rows} - {(ANY, row.aggregate_type) for row in rows}
@@ -69,7 +69,7 @@ def _undeclared_entry(name: str, aggregate_type: str | None, rows: list[Row]) ->
 
 
 def _find_handlers(rows: list[Row], name: str, aggregate_type: str | None) -> tuple[Row, ...]:
-    """The handler of each subscription that takes such an event: the most specific one, as `Routes` finds it."""
+    """Return the most specific handler of each subscription that takes such an event, as `Routes` selects it."""
     found: dict[str, Row] = {}
     for wanted in ((name, aggregate_type), (name, None), (ANY, aggregate_type), (ANY, None)):
         for row in rows:
@@ -79,7 +79,7 @@ def _find_handlers(rows: list[Row], name: str, aggregate_type: str | None) -> tu
 
 
 def choice_text(given: KeyChoice | None) -> str:
-    """The attributes that a key or a tenant is taken from, or the name of the function; "" without any."""
+    """Return the attributes or the function from which a key or a tenant is taken, or "" if there is none."""
     if given is None or isinstance(given, str):
         return given or ""
     return ", ".join(given) if isinstance(given, tuple) else name_of(given)

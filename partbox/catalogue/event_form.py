@@ -1,6 +1,7 @@
-"""A declared class as it is compared.
+"""Describe a declared class for comparison.
 
-What it writes is narrower than what it reads, and than its schema: a default is always written, and need not be there.
+The schema of the written events is narrower than the schemas of readable and of stored events: a field with a default
+is always written, but may be missing when read.
 """
 
 from typing import Any
@@ -15,7 +16,7 @@ JsonSchema = dict[str, Any]
 
 
 def event_form(event: EventType) -> EventForm:
-    """The form of a declared class; RegistrationError if a field has no JSON Schema."""
+    """Return the form of a declared class. Raise RegistrationError if a field has no JSON Schema."""
     read = event.json_schema()
     schema, written = _schemas(event, read)
     key, tenant = choice_text(event.key), choice_text(event.tenant)
@@ -25,14 +26,14 @@ def event_form(event: EventType) -> EventForm:
 
 
 def _schemas(event: EventType, read: JsonSchema) -> tuple[JsonSchema, JsonSchema]:
-    """The schema of its events, and that of what the class writes."""
+    """Return the schema of the stored events, and the schema of the events that the class writes."""
     if kind_of(event.cls) in (ClassKind.PYDANTIC, ClassKind.DATACLASS):
         return _pydantic_schema(event, always=False), _pydantic_schema(event, always=True)
     return read, read if _omits_defaults(event.cls) else require_all(read)
 
 
 def _pydantic_schema(event: EventType, *, always: bool) -> JsonSchema:
-    """The schema of an instance in JSON; `always`: a field with a default is required too."""
+    """Return the schema of an instance in JSON. With `always`, fields with a default are required, too."""
     from pydantic import PydanticInvalidForJsonSchema, TypeAdapter
     from pydantic.json_schema import GenerateJsonSchema
 
@@ -52,7 +53,7 @@ def _pydantic_schema(event: EventType, *, always: bool) -> JsonSchema:
 
 
 def _omits_defaults(cls: Any) -> bool:
-    """True if a class, or one within it, is a msgspec.Struct that leaves out fields with their defaults."""
+    """Return True if a class, or a class inside it, is a msgspec.Struct that omits fields with default values."""
     from msgspec import inspect
 
     waiting, seen = [inspect.type_info(cls)], set[int]()
@@ -69,7 +70,7 @@ def _omits_defaults(cls: Any) -> bool:
 
 
 def require_all(schema: JsonSchema) -> JsonSchema:
-    """The schema of msgspec with all fields of its objects required."""
+    """Return a msgspec schema in which all fields of all objects are required."""
     parts = {name: _require_properties(each) for name, each in schema.get("$defs", {}).items()}
     return {**schema, "$defs": parts} if parts else _require_properties(schema)
 

@@ -1,4 +1,4 @@
-"""A JSON Schema as the comparison reads it: references followed, unions taken apart, annotations left out."""
+"""Read a JSON Schema in the form for comparison: references resolved, unions split, annotations removed."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -6,30 +6,30 @@ from typing import Any, Final
 
 Schema = Mapping[str, Any]
 
+# Keywords that neither allow nor refuse a value. Keywords with the prefix `x-` do not either.
 ANNOTATIONS: Final = frozenset({
     "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "discriminator",
     "$comment", "$id", "$schema", "$defs", "definitions",
 })  # fmt: skip
-"""Keywords that allow and refuse nothing; so do those that begin with `x-`."""
 
+# Names of JSON types for messages.
 TYPE_WORDS: Final = {
     "string": "text", "integer": "an integer", "number": "a number", "boolean": "true or false", "null": "null",
     "array": "a list", "object": "an object",
 }  # fmt: skip
-"""JSON's types as a message names them."""
 
 _KINDS: Final = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+# Keywords that give a text a special form, such as a time.
 FORM_KEYWORDS: Final = ("format", "contentEncoding")
-"""What makes a type of a text, such as a time."""
+# Holds keywords of an `allOf` that cannot be merged with the others.
 UNMERGED_KEYWORD: Final = "allOf"
-"""Holds the keywords of an `allOf` that cannot be merged with the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaNode:
-    """A part of a schema, and the whole that its references lead into.
+    """A part of a schema, and the whole schema, in which its references are resolved.
 
-    `keywords` are those of this part, its references followed and `allOf` merged; unions are `alternatives`.
+    `keywords` are the keywords of this part, with references resolved and `allOf` merged. `alternatives` splits unions.
     """
 
     keywords: Schema
@@ -37,7 +37,7 @@ class SchemaNode:
 
     @classmethod
     def of(cls, schema: Any, whole: Schema) -> "SchemaNode":
-        """The part `schema` of `whole`; true is anything, and false nothing."""
+        """Return the part `schema` of `whole`. True stands for anything, and False for nothing."""
         if isinstance(schema, bool):
             return cls({} if schema else {"not": {}}, whole)
         keywords = {name: value for name, value in schema.items() if not _is_left_out(name)}
@@ -49,10 +49,14 @@ class SchemaNode:
         return cls(keywords, whole)
 
     def part(self, schema: Any) -> "SchemaNode":
+        """Return a part inside the same whole."""
         return SchemaNode.of(schema, self.whole)
 
     def alternatives(self) -> list["SchemaNode"]:
-        """What this part is one of; each has at most one type. A part without unions is its only alternative."""
+        """Return the alternatives of this part, each with at most one type.
+
+        A part without unions has one alternative.
+        """
         for union in ("anyOf", "oneOf"):
             if union in self.keywords:
                 rest = {name: value for name, value in self.keywords.items() if name != union}
@@ -63,7 +67,7 @@ class SchemaNode:
 
     @property
     def type(self) -> str | None:
-        """Its type; None for anything."""
+        """The JSON type, or None for any type."""
         return self.keywords.get("type")
 
     @property
@@ -77,7 +81,7 @@ class SchemaNode:
 
     @property
     def words(self) -> str:
-        """The part for people, such as "text (date-time)"."""
+        """A description for people, such as "text (date-time)"."""
         words = list(dict.fromkeys(each.own_words for each in self.alternatives()))
         return " or ".join(words)
 
@@ -93,7 +97,7 @@ def _is_left_out(name: str) -> bool:
 
 
 def _merge_keywords(one: Schema, other: Schema) -> dict[str, Any]:
-    """The keywords of a value that must fit both; a keyword that the two have differently is kept as it is written."""
+    """Return keywords for a value that must fit both parts. Keywords with conflicting values are kept unmerged."""
     merged = {**other, **one}
     for name in one.keys() & other.keys():
         if name == "properties":
@@ -106,7 +110,7 @@ def _merge_keywords(one: Schema, other: Schema) -> dict[str, Any]:
 
 
 def resolve_reference(reference: str, whole: Schema) -> Any:
-    """The part that a reference within the document leads to; KeyError if there is none."""
+    """Return the part to which a reference inside the document leads. Raise KeyError if there is none."""
     place: Any = whole
     for step in reference.removeprefix("#").split("/")[1:]:
         place = place[step.replace("~1", "/").replace("~0", "~")]
@@ -114,14 +118,17 @@ def resolve_reference(reference: str, whole: Schema) -> Any:
 
 
 def description(schema: Schema) -> str:
-    """The description of the whole, also where it is a reference to a part of it; pydantic 2.7 has that in `allOf`."""
+    """Return the description of the whole schema, even if it is a reference to a part.
+
+    pydantic 2.7 puts the reference into `allOf`.
+    """
     parts = [schema, *schema.get("allOf", ())]
     roots = (resolve_reference(each["$ref"], schema) for each in parts if "$ref" in each)
     return next((str(described) for each in (schema, *roots) if (described := each.get("description"))), "")
 
 
 def _split_types(keywords: Schema) -> Iterator[Schema]:
-    """The keywords once for each type that they allow: values of an enum are sorted by theirs."""
+    """Yield the keywords once for each type that they allow. Values of an enum are grouped by their types."""
     if "const" in keywords:
         keywords = {**keywords, "enum": [keywords["const"]]}
     rest = {name: value for name, value in keywords.items() if name not in ("type", "enum", "const")}
@@ -137,5 +144,5 @@ def _split_types(keywords: Schema) -> Iterator[Schema]:
 
 
 def json_type_of(value: Any) -> str:
-    """JSON's type of a value."""
+    """Return the JSON type of a value."""
     return "null" if value is None else _KINDS[type(value)]

@@ -1,8 +1,8 @@
-"""Where values of one JSON Schema do not fit another one: the one question behind every comparison.
+"""Find the places where values of one JSON Schema do not fit another schema.
 
-It is asked twice of a changed event. Do the events that the old class has written fit the new class, which reads them
-from the log? And do the events that the new class writes fit what consumers know, the old schema? What cannot be judged
-is a misfit: an answer without one is to be relied on.
+For a changed event, the search runs twice. Do the events that the old class has written fit the new class, which reads
+them from the log? Do the events that the new class writes fit the old schema, which consumers know? A case that cannot
+be decided counts as a misfit, so an empty result can be relied on.
 """
 
 import re
@@ -18,23 +18,26 @@ Bound = tuple[float, int]
 
 
 class MisfitKind(StrEnum):
-    """The ways in which a value does not fit; each is one remedy."""
+    """The way in which a value does not fit. Each kind has one remedy."""
 
     TYPE = "type"
+    # A value that an enum lacks.
     VALUE = "value"
-    """Of an enum."""
+    # A keyword such as `minimum` or `pattern`.
     RULE = "rule"
-    """A keyword such as `minimum` or `pattern`."""
     MISSING = "missing"
+    # A field that the reader knows and the writer lacks, required or not.
     GONE = "gone"
-    """A field that the reader knows, and the writer does not; whether it was required or not."""
     REFUSED = "refused"
+    # Fields without a name in the schema.
     OPEN = "open"
-    """Fields that nobody has named."""
 
 
 class Misfit(NamedTuple):
-    """One place where values do not fit. `has` is what the writer may write there, `wants` what the reader takes."""
+    """A place where values do not fit.
+
+    `has` describes the values that the writer may write there, and `wants` the values that the reader accepts.
+    """
 
     path: str
     kind: MisfitKind
@@ -49,19 +52,21 @@ _STRUCTURE: Final = {"type", "enum", "properties", "required", "additionalProper
 
 @dataclass
 class FitCheck:
-    """Do all values of one schema fit another? `from_log`: the reader is the new class, and the writer the old one.
+    """The check whether all values of one schema fit another.
 
-    A reader of the log must take whatever was written, so it may not begin to refuse fields that it does not know.
-    Consumers read fields by name, so they miss each that is gone.
+    With `from_log`, the reader is the new class and the writer the old class. A reader of the log must accept
+    everything that was written, so it must not begin to refuse unknown fields. Consumers read fields by name, so they
+    notice every field that is gone.
     """
 
     from_log: bool
     _open_questions: set[tuple[str, str]] = field(default_factory=set)
 
     def misfits(self, writer: SchemaNode, reader: SchemaNode, path: str = "") -> list[Misfit]:
-        """Where what is written does not fit, each place once for each kind."""
+        """Return the places where written values do not fit, each place once per kind."""
         asked = repr(writer.keywords), repr(reader.keywords)
-        if asked in self._open_questions:  # within itself, by references: it fits if all else does
+        # The schema contains itself by a reference. It fits if everything else does.
+        if asked in self._open_questions:
             return []
         self._open_questions.add(asked)
         try:
@@ -73,7 +78,7 @@ class FitCheck:
         return list(dict.fromkeys(found))
 
     def _best_match(self, option: SchemaNode, writer: SchemaNode, reader: SchemaNode, path: str) -> list[Misfit]:
-        """The misfits of one alternative with that of the reader which it fits best."""
+        """Return the misfits of one alternative, compared with the reader's alternative that it fits best."""
         near = [each for each in reader.alternatives() if _type_fits(each.type, option.type)]
         tried = [list(self._compare_type(option, each, path)) for each in near]
         return min(tried, key=len, default=[Misfit(path, MisfitKind.TYPE, writer.words, reader.words)])
@@ -177,7 +182,8 @@ def _matches_pattern(writer: SchemaNode, name: str, pattern: str) -> bool:
         return _is_same(writer, name, pattern)
     try:
         return all(re.search(pattern, each) for each in values)
-    except re.error:  # a form that Python does not know
+    # The pattern uses syntax that Python does not know.
+    except re.error:
         return False
 
 
@@ -196,9 +202,9 @@ _TIGHTNESS: Final = ("minimum", "maximum", *_LOWER, *_LOWER.values())
 
 
 def _bounds_of(node: SchemaNode, values: list[Any] | None = None) -> dict[str, Bound]:
-    """By name of a bound how tight it is: more is tighter, and a bound that leaves out its value than one that has it.
+    """Return the tightness of each bound by name. A higher value is tighter, and an exclusive bound is tighter.
 
-    The values of a writer's enum are bounds, too.
+    The values of a writer's enum count as bounds, too.
     """
     words = node.keywords
     found = {
@@ -213,7 +219,8 @@ def _bounds_of(node: SchemaNode, values: list[Any] | None = None) -> dict[str, B
         sizes = [len(each) if node.type == "string" else each for each in values]
         if node.type in ("string", "integer", "number"):
             found[low], found[high] = max(found[low], (min(sizes), 0)), max(found[high], (-max(sizes), 0))
-    if node.type == "integer":  # above 0 is at least 1
+    # An integer above 0 is at least 1.
+    if node.type == "integer":
         found |= {name: (int(each[0] // 1) + 1, 0) for name, each in found.items() if each[1]}
     return found
 
@@ -229,9 +236,9 @@ def _bound_text(name: str, bound: Bound) -> str:
 
 
 def _extra_fields(writer: SchemaNode) -> Any:
-    """The schema of fields that the writer may add to those that it names; None if it adds none.
+    """Return the schema of fields that the writer may add to its named fields, or None if it adds none.
 
-    A class adds none unless its schema says so: what has no named field at all is a mapping.
+    A class adds none unless its schema says so. A schema without any named field is a mapping.
     """
     given = writer.keywords.get("additionalProperties", None if writer.properties else True)
     return None if given is False else given

@@ -1,4 +1,4 @@
-"""The events as a page in Markdown, for other teams to read."""
+"""Describe the events as a Markdown page for other teams."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -11,7 +11,10 @@ _TABLE_HEAD = "| field | type | required | meaning |\n|---|---|---|---|"
 
 
 def page(title: str, entries: Iterable[CatalogueEntry], forms: Iterable[EventForm]) -> str:
-    """The page: an event with a class has a table of its fields, parts of it by their path."""
+    """Return the page.
+
+    Each event with a class has a table of its fields, in which nested fields appear with their paths.
+    """
     by_name = {form.name: form for form in forms}
     parts = [f"# Events of {_cell_text(title)}"]
     for entry in entries:
@@ -64,5 +67,5 @@ def _type_words(part: SchemaNode) -> str:
 
 
 def _cell_text(text: str) -> str:
-    """The text in one line, without signs of a table or of HTML."""
+    """Return the text as one line without characters that have a meaning in a table or in HTML."""
     return " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")

@@ -1,4 +1,4 @@
-"""A folder with a JSON Schema for each version of each event: what `check` compares with, and other teams read."""
+"""A folder with a JSON Schema file for each version of each event, for the command `check` and for other teams."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +16,7 @@ EXTENSION_KEY: Final = "x-partbox"
 
 
 def document(form: EventForm) -> dict[str, Any]:
-    """The JSON Schema of what an event holds, with its name, version, key and aggregate type."""
+    """Return the JSON Schema of an event, with its name, version, key, tenant and aggregate type."""
     extension = {
         "name": form.name,
         "version": form.version,
@@ -28,9 +28,9 @@ def document(form: EventForm) -> dict[str, Any]:
 
 
 def write_schemas(folder: Path, forms: Iterable[EventForm]) -> tuple[int, int]:
-    """Write the file of each event; how many were written, and how many were as they are. Others are left alone.
+    """Write the file of each event, and return the numbers of files written and of files that were up to date.
 
-    PartboxError if one cannot be written.
+    Other files in the folder are left alone. Raise PartboxError if a file cannot be written.
     """
     texts = {folder / file_name(form): json_bytes(document(form)) for form in forms}
     changed = {path: text for path, text in texts.items() if _read_bytes(path) != text}
@@ -40,7 +40,7 @@ def write_schemas(folder: Path, forms: Iterable[EventForm]) -> tuple[int, int]:
 
 
 def _read_bytes(path: Path) -> bytes | None:
-    """The content of a file; None if it cannot be had, which writing it will tell."""
+    """Return the content of a file, or None if it cannot be read. Writing the file then raises the error."""
     try:
         return path.read_bytes()
     except OSError:
@@ -48,7 +48,7 @@ def _read_bytes(path: Path) -> bytes | None:
 
 
 def write_file(path: Path, text: bytes) -> None:
-    """Write a file, and the folders above it; PartboxError."""
+    """Write a file, and create the folders above it. Raise PartboxError if that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text)
@@ -58,16 +58,17 @@ def write_file(path: Path, text: bytes) -> None:
 
 
 def file_name(form: EventForm) -> str:
+    """Return the name of the file for a version of an event."""
     return f"{quote(form.name, safe=' ')}.v{form.version}.json"
 
 
 def json_bytes(content: dict[str, Any]) -> bytes:
-    """The document as a file: indented, and with a last line end."""
+    """Return the content of a JSON file: indented, with a newline at the end."""
     return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
 def read_schemas(folder: Path) -> dict[Path, EventForm]:
-    """The events of a folder, by their file. PartboxError if there are none, or one cannot be read."""
+    """Return the events of a folder by their files. Raise PartboxError if there are none or if one cannot be read."""
     remedy = f"write it with `partbox events MODULE:OUTBOX --json-schema {folder}`, and commit it"
     if not folder.is_dir():
         raise PartboxError(f"there is no folder {folder}: {remedy}")
@@ -97,7 +98,7 @@ def _read_form(path: Path) -> EventForm:
 def find_changes(
     kept: dict[Path, EventForm], forms: Iterable[EventForm], upcasts: dict[str, set[int]]
 ) -> list[EventChange]:
-    """The changes since the files were written, those that break a reader first; `upcasts`: versions by event."""
+    """Return the changes since the files were written, breaking changes first. `upcasts` are the versions by event."""
     now = {form.name: form for form in forms}
     changes = [each for path, old in kept.items() for each in _event_changes(path, old, now.get(old.name), upcasts)]
     known = {old.name for old in kept.values()}

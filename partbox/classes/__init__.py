@@ -1,9 +1,9 @@
 """Classes whose instances are payloads: dataclasses, pydantic models, msgspec Structs and attrs classes.
 
-`kinds` tells which of them a class is, by what its library leaves on it, and takes an instance apart. `by_pydantic` and
-`by_msgspec` read instances from JSON, and describe a class as JSON Schema: pydantic reads its models, dataclasses and
-whatever else it can validate, msgspec its Structs and attrs classes. A library is loaded when a class of its own is
-met, so one that is not installed is never asked for.
+`kinds` recognises the kind of a class by the attributes that its library sets, and takes instances apart. `by_pydantic`
+and `by_msgspec` read instances from JSON and describe classes as JSON Schema. pydantic reads its models, dataclasses
+and any other type that it can validate. msgspec reads its Structs and attrs classes. A library is imported only when
+one of its classes is used, so a library that is not installed is never needed.
 """
 
 from partbox.classes.kinds import ClassKind, Instance, fields_of, iter_fields, kind_of, to_plain

@@ -1,4 +1,4 @@
-"""Structs and attrs classes within types that pydantic validates."""
+"""Support msgspec Structs and attrs classes inside types that pydantic validates."""
 
 import types
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from partbox.classes.readers import reader_of
 
 @dataclass(frozen=True, slots=True)
 class MsgspecBridge:
-    """An annotation by which pydantic leaves a class to msgspec."""
+    """An annotation that makes pydantic leave a class to msgspec."""
 
     cls: Any
 
@@ -28,7 +28,10 @@ class MsgspecBridge:
 
 
 def add_bridges(hint: Any) -> Any:
-    """The type with a bridge at each Struct and attrs class in it. UnreadableError."""
+    """Return a type hint with a bridge at each Struct and attrs class in it.
+
+    Raise UnreadableError if one cannot be read.
+    """
     if kind_of(hint) in (ClassKind.MSGSPEC, ClassKind.ATTRS):
         reader_of(hint)
         return Annotated[hint, MsgspecBridge(hint)]

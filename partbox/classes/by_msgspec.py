@@ -1,4 +1,4 @@
-"""Reads msgspec Structs and attrs classes."""
+"""Read msgspec Structs and attrs classes."""
 
 from typing import Any, Final
 
@@ -7,12 +7,12 @@ from partbox.errors import SettingsError
 from partbox.platform import library
 from partbox.text.printing import visible
 
+# Beginnings of msgspec's messages that quote nothing of the payload. A validator of attrs may quote anything.
 _WITHOUT_VALUE: Final = ("Expected ", "Object missing ", "Object contains unknown field", "Input data was truncated")
-"""Beginnings of what msgspec says that quote nothing of a payload; a validator of attrs quotes what it likes."""
 
 
 class MsgspecReader:
-    """Reads one class. Validators of attrs run, its converters only where a value is given."""
+    """A reader of one class. Validators of attrs run. Converters of attrs run only for values that are given."""
 
     def __init__(self, cls: Any) -> None:
         try:
@@ -20,7 +20,8 @@ class MsgspecReader:
         except SettingsError as missing:
             raise UnreadableError(str(missing)) from None
         self._cls = cls
-        self.schema()  # it meets a field that msgspec cannot read, which the decoder does only with a payload
+        # The schema fails for a field that msgspec cannot read. The decoder would fail only on the first payload.
+        self.schema()
         self._decode = self._msgspec.json.Decoder(cls).decode
 
     def from_json(self, text: bytes) -> Any:
@@ -49,7 +50,7 @@ class MsgspecReader:
 
 
 def _problem(error: Exception) -> str:
-    """The first thing that does not fit, without the value."""
+    """Return a description of the first part that does not fit, without its value."""
     said, _, place = str(error).partition(" - at ")
     said = visible(said) if said.startswith(_WITHOUT_VALUE) else "it is not valid"
     return f"{place.strip('`').removeprefix('$.') or 'payload'}: {said}"

@@ -1,4 +1,4 @@
-"""Reads pydantic models, dataclasses, and whatever else pydantic can validate."""
+"""Read pydantic models, dataclasses, and any other type that pydantic can validate."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from partbox.text.printing import visible
 
 
 class PydanticReader:
-    """Reads one type. From JSON even a strict model takes texts for times, UUIDs and Decimals."""
+    """A reader of one type. From JSON, even a strict model accepts texts for times, UUIDs and Decimals."""
 
     def __init__(self, cls: Any) -> None:
         try:
@@ -41,7 +41,7 @@ class PydanticReader:
 
 
 def _problem(error: PydanticValidationError) -> str:
-    """The first thing that does not fit, without the value."""
+    """Return a description of the first part that does not fit, without its value."""
     first, *others = error.errors(include_url=False, include_input=False, include_context=False)
     place = visible(".".join(map(str, first["loc"]))) or "payload"
     return f"{place}: {visible(first['msg'])}" + (f" (and {len(others)} more)" if others else "")

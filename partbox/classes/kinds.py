@@ -1,4 +1,4 @@
-"""The four kinds of classes, told apart without their libraries, and their instances in parts."""
+"""The four kinds of payload classes, recognised without importing their libraries."""
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
@@ -11,7 +11,7 @@ from partbox.platform import library
 
 
 class DataclassInstance(Protocol):
-    """An instance of a dataclass, also one of pydantic's."""
+    """An instance of a dataclass, including pydantic's dataclasses."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -38,7 +38,7 @@ Instance = DataclassInstance | ModelInstance | StructInstance | AttrsInstance
 
 
 class ClassKind(Enum):
-    """A kind of class, as an error names it."""
+    """A kind of class. The value is the name for error messages."""
 
     PYDANTIC = "pydantic model"
     DATACLASS = "dataclass"
@@ -48,7 +48,7 @@ class ClassKind(Enum):
 
 @lru_cache(maxsize=1024)
 def kind_of(cls: Any) -> ClassKind | None:
-    """The kind of a class; None for any other class, and for what is no class. A pydantic dataclass is a dataclass."""
+    """Return the kind of a class, or None for any other class or object. A pydantic dataclass is a dataclass."""
     if not isinstance(cls, type):
         return None
     if hasattr(cls, "__struct_fields__"):
@@ -62,7 +62,7 @@ def kind_of(cls: Any) -> ClassKind | None:
 
 @lru_cache(maxsize=1024)
 def fields_of(cls: Any) -> tuple[str, ...]:
-    """The names of the fields of a class, as attributes; none for a class of no kind."""
+    """Return the attribute names of a class's fields, or an empty tuple for a class of no kind."""
     match kind_of(cls):
         case ClassKind.MSGSPEC:
             return tuple(cls.__struct_fields__)
@@ -76,15 +76,16 @@ def fields_of(cls: Any) -> tuple[str, ...]:
 
 
 def iter_fields(value: Any) -> Iterator[tuple[str, Any]]:
-    """The fields of an instance, by name; nothing of what is no instance of a kind."""
+    """Iterate over the names and values of an instance's fields. There are none if its class is of no kind."""
     cls: Any = type(value)
     return ((name, getattr(value, name)) for name in fields_of(cls))
 
 
 def to_plain(value: Any) -> Any:
-    """An instance as a dict, or another value that is nearer to JSON; None if its class is of no kind.
+    """Return an instance as a dict or another value closer to JSON, or None if its class is of no kind.
 
-    Of a dataclass all fields, those whose names begin with an underscore too; their values may be instances again.
+    The dict of a dataclass contains all fields, including those whose names begin with an underscore. The values may be
+    instances themselves.
     """
     cls: Any = type(value)
     kind = kind_of(cls)

@@ -1,28 +1,28 @@
-"""The contract of what reads instances of a class, and its errors."""
+"""The interface of readers of classes, and their exceptions."""
 
 from typing import Any, Protocol
 
 
 class UnfitError(ValueError):
-    """A payload does not fit a class; the text names the place and what is wrong there, without the value."""
+    """Raised if a payload does not fit a class. The text names the place and the problem, without the value."""
 
 
 class NotJsonError(UnfitError):
-    """A library takes the text for no JSON: it is damaged, or nested too deep for that library."""
+    """Raised if a library cannot parse a text as JSON: it is damaged, or nested too deeply for that library."""
 
 
 class UnreadableError(TypeError):
-    """A class cannot be read from JSON by any library; the text says why."""
+    """Raised if no library can read a class from JSON. The text says why."""
 
 
 class Reader(Protocol):
-    """Reads one class. Both ways raise UnfitError."""
+    """A reader of instances of one class. `from_json` and `from_python` raise UnfitError."""
 
     def from_json(self, text: bytes) -> Any:
-        """From JSON as it is stored; NotJsonError if the library cannot parse it."""
+        """Return an instance from JSON as stored. Raise NotJsonError if the library cannot parse the text."""
 
     def from_python(self, value: Any) -> Any:
-        """From what a codec has decoded, or from an instance."""
+        """Return an instance from a value that a codec has decoded, or from an instance."""
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of what is read. UnreadableError if a part has none."""
+        """Return the JSON Schema of the accepted payloads. Raise UnreadableError if a part has none."""

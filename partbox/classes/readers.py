@@ -1,4 +1,4 @@
-"""The reader of a class, by its kind."""
+"""Select the reader of a class by its kind."""
 
 from functools import lru_cache
 from typing import Any
@@ -9,7 +9,10 @@ from partbox.classes.reader import Reader
 
 @lru_cache(maxsize=256)
 def reader_of(cls: Any) -> Reader:
-    """The reader of a class, or of any other type that pydantic can validate. UnreadableError."""
+    """Return the reader of a class, or of any other type that pydantic can validate.
+
+    Raise UnreadableError if none can.
+    """
     if kind_of(cls) in (ClassKind.MSGSPEC, ClassKind.ATTRS):
         from partbox.classes.by_msgspec import MsgspecReader
 
@@ -20,5 +23,5 @@ def reader_of(cls: Any) -> Reader:
 
 
 def schema_of(cls: Any) -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of the payloads that are read as `cls`. UnreadableError if there is none."""
+    """Return the JSON Schema (draft 2020-12) of the payloads of a class. Raise UnreadableError if there is none."""
     return reader_of(cls).schema()

@@ -1,4 +1,4 @@
-"""Events: as an application publishes them and as a handler gets them."""
+"""Events, as an application publishes them and as a handler receives them."""
 
 from partbox.events.delivered import ClaimContext, DeliveredEvent
 from partbox.events.event import Event

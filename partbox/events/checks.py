@@ -1,6 +1,6 @@
-"""Checks of the fields of an event: each function returns its field as it is kept, or raises PublishError.
+"""Checks of the fields of an event. Each function returns the field as it is stored, or raises PublishError.
 
-On top stand the names that partbox keeps for itself.
+The constants at the top are names that are reserved for partbox.
 """
 
 from collections.abc import Mapping
@@ -15,37 +15,37 @@ from partbox.errors import PublishError
 
 GLOBAL: Final = "__GLOBAL__"  # the aggregate type of an event that names none
 TASK: Final = "partbox-task"  # the aggregate type of a task's events
+# Headers with this prefix do not belong to the publisher and are not shown among an event's headers.
 HEADER_PREFIX: Final = "partbox-"
-"""Headers that begin with it are not the publisher's, and not shown among an event's headers."""
 
 IDEMPOTENCY_HEADER: Final = HEADER_PREFIX + "idempotency-key"
-VERSION_HEADER: Final = (
-    HEADER_PREFIX + "version"
-)  # of the class that its payload is of, see `partbox.events.declaration`
-RAW_HEADER: Final = HEADER_PREFIX + "raw"  # the payload is bytes that no codec has made (see partbox.codecs)
+# The version of the payload's class; see `partbox.events.declaration`.
+VERSION_HEADER: Final = HEADER_PREFIX + "version"
+# The payload is bytes that no codec has encoded; see `partbox.codecs`.
+RAW_HEADER: Final = HEADER_PREFIX + "raw"
+# An import sets this header, together with `NEVER_AVAILABLE`, for an event that had failed. Only both together mean
+# that the event is dead from the start.
 FAILED_HEADER: Final = HEADER_PREFIX + "failed"
-"""An import gives it to an event that had failed, beside `NEVER_AVAILABLE`: only both mean that it is dead from the
-start."""
 
+# `available_at` of a record that had failed when it was imported, in microseconds since 2000 and as text. This is the
+# last finite time of PostgreSQL. Publishers may give it, too.
 NEVER_AVAILABLE: Final = 9_223_371_331_199_999_999
-"""`available_at` of a record that had failed when it was imported, in microseconds since 2000, and as text: the last
-finite time of PostgreSQL, which publishers may give too."""
 NEVER_TEXT: Final = "294276-12-31 23:59:59.999999Z"
 
-MAX_NAME: Final = 255  # characters of an event type, an aggregate type and a content type
-MAX_ID: Final = 8_192  # bytes of an aggregate id and a tenant id
-MAX_HEADERS: Final = 65_536
-MAX_KEY: Final = 255
+MAX_NAME: Final = 255  # characters of an event type, an aggregate type or a content type
+MAX_ID: Final = 8_192  # bytes of an aggregate id or a tenant id
+MAX_HEADERS: Final = 65_536  # bytes of all names and values together
+MAX_KEY: Final = 255  # characters
 MAX_VERSION: Final = 2**31 - 1
 MAX_DELAY: Final = timedelta(days=36_500)
+# How far in the past `available_at` may be. Clocks differ, and a transaction takes time after it has read a clock.
 CLOCK_TOLERANCE: Final = timedelta(minutes=1)
-"""The time by which `available_at` may be past: clocks differ, and a transaction goes on after it has looked at one."""
-MAX_QUOTE: Final = 100
+MAX_QUOTE: Final = 100  # characters
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def text(name: str, value: str, *, secret: bool = False) -> str:
-    """A `secret` is not quoted in errors."""
+    """Return a text that PostgreSQL can store. The error does not quote a `secret` value."""
     if isinstance(value, str) and value.isascii() and "\0" not in value:
         return value
     problem = _problem(value)
@@ -55,10 +55,11 @@ def text(name: str, value: str, *, secret: bool = False) -> str:
 
 
 def quoted(value: object) -> str:
-    """`value` as Python writes it, for an error of one line: in ASCII, and cut where it is long."""
+    """Return a value as Python writes it, in ASCII and shortened, for an error message of one line."""
     try:
         written = ascii(value[:MAX_QUOTE] if isinstance(value, str) else value)
-    except ValueError:  # an integer of more digits than Python writes
+    # Python refuses to write an integer with very many digits.
+    except ValueError:
         written = "a number of very many digits"
     written = written if written.isprintable() else ascii(written)
     cut = len(written) > MAX_QUOTE or (isinstance(value, str) and len(value) > MAX_QUOTE)
@@ -80,26 +81,29 @@ def _problem(value: object) -> str | None:
 
 
 def check_id_size(name: str, value: str) -> str:
-    """An id of at most MAX_ID bytes."""
+    """Return an id of at most MAX_ID bytes."""
     if len(value) * 4 > MAX_ID and (size := len(value.encode())) > MAX_ID:
         raise PublishError(f"{name} {quoted(value)} has {size} bytes, above {MAX_ID}: hash what is longer")
     return value
 
 
 def aggregate_id(value: str | int | UUID) -> str:
-    """An identity of at most MAX_ID bytes."""
-    if type(value) is str and len(value) * 4 <= MAX_ID:  # as nearly always
+    """Return an aggregate id as text of at most MAX_ID bytes."""
+    # Fast path for nearly all events. A character takes at most four bytes.
+    if type(value) is str and len(value) * 4 <= MAX_ID:
         return text("aggregate_id", value)
     return check_id_size("aggregate_id", identity("aggregate_id", value))
 
 
 def tenant(value: str) -> str:
+    """Return a tenant id of at most MAX_ID bytes."""
     return check_id_size("tenant_id", text("tenant_id", value))
 
 
 def name(field: str, value: str | Enum) -> str:
-    """A kind of at most MAX_NAME characters."""
-    if type(value) is str and 0 < len(value) <= MAX_NAME:  # as nearly always
+    """Return a name of at most MAX_NAME characters: an event type, an aggregate type or a content type."""
+    # Fast path for nearly all events.
+    if type(value) is str and 0 < len(value) <= MAX_NAME:
         return text(field, value)
     named = kind(field, value)
     if len(named) > MAX_NAME:
@@ -108,21 +112,22 @@ def name(field: str, value: str | Enum) -> str:
 
 
 def identity(name: str, value: str | int | UUID) -> str:
-    """An int or a UUID stands for its text."""
+    """Return an id as text. An int or a UUID is converted to its text."""
     if isinstance(value, str):
         return text(name, value)
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, int) and not isinstance(value, bool):
         try:
-            return str(int(value))  # of an Enum too its digits
+            # An int subclass such as an Enum becomes its digits.
+            return str(int(value))
         except ValueError:
             raise PublishError(f"{name} is {quoted(value)}: give it as text") from None
     raise PublishError(f"{name} {quoted(value)} is a {type(value).__name__}, not a str, int or UUID: convert it")
 
 
 def kind(name: str, value: str | Enum) -> str:
-    """An Enum stands for its value if that is a str, else for its name."""
+    """Return a non-empty name as text. An Enum stands for its value if that is a str, and for its name otherwise."""
     if isinstance(value, Enum):
         value = value.value if isinstance(value.value, str) else value.name
     if value == "":
@@ -131,6 +136,7 @@ def kind(name: str, value: str | Enum) -> str:
 
 
 def key(value: str) -> str:
+    """Return an idempotency key of 1 to MAX_KEY characters."""
     if 1 <= len(text("idempotency_key", value)) <= MAX_KEY:
         return value
     remedy = "hash what is longer" if value else "leave it out, or give one"
@@ -138,12 +144,14 @@ def key(value: str) -> str:
 
 
 def version(value: int) -> int:
+    """Return a version number from 1 to MAX_VERSION."""
     if type(value) is int and 1 <= value <= MAX_VERSION:
         return value
     raise PublishError(f"version must be a whole number from 1 to {MAX_VERSION}, not {quoted(value)}")
 
 
 def headers(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """Return an immutable copy of the headers."""
     try:
         copied = dict(headers)
     except (TypeError, ValueError):
@@ -161,6 +169,7 @@ def headers(headers: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def uuid(value: UUID | str) -> UUID:
+    """Return an event id as UUID."""
     if isinstance(value, UUID):
         return value
     if isinstance(value, str):
@@ -174,6 +183,7 @@ def uuid(value: UUID | str) -> UUID:
 
 
 def moment(name: str, value: datetime | None) -> datetime | None:
+    """Return a time that has a time zone, or None."""
     if value is None:
         return None
     if not isinstance(value, datetime):
@@ -184,6 +194,7 @@ def moment(name: str, value: datetime | None) -> datetime | None:
 
 
 def delay(value: timedelta | float | str) -> timedelta:
+    """Return the length of a delay, which is above 0 and at most MAX_DELAY."""
     if isinstance(value, bool) or not isinstance(value, timedelta | int | float | str):
         remedy = ": a time goes into available_at" if isinstance(value, datetime) else ""
         raise PublishError(
@@ -195,7 +206,7 @@ def delay(value: timedelta | float | str) -> timedelta:
     except ValueError as error:
         raise PublishError(f"deliver_after {quoted(value)} is no length of time: {error}") from None
     length = length.total_seconds() if isinstance(length, timedelta) else length
-    # A nanosecond would round to nothing; NaN compares false.
+    # A nanosecond would be rounded to nothing, and NaN fails every comparison.
     if not 1e-6 <= length <= MAX_DELAY.total_seconds():
         raise PublishError(f"deliver_after must be above 0 and at most {MAX_DELAY.days} days, not {quoted(value)}")
     return value if isinstance(value, timedelta) else timedelta(seconds=length)

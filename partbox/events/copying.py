@@ -1,4 +1,4 @@
-"""Copies payloads, so that later changes by their owner change no event."""
+"""Copy payloads, so that events are not affected when the owner changes a payload later."""
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,10 @@ PAYLOAD_ROOT: Final = "payload"
 
 
 def find_failing_part(payload: Any, attempt: Callable[[Any], object]) -> str:
-    """The path to the innermost part on which `attempt` fails; the first of several, and at most DEEPEST steps."""
+    """Return the path to the innermost part of a payload for which `attempt` raises.
+
+    If there are several such parts, the path leads to the first. It has at most MAX_DEPTH steps.
+    """
     path, part = PAYLOAD_ROOT, payload
     for _ in range(MAX_DEPTH):
         found = next(((step, inner) for step, inner in _iter_parts(part) if _fails(attempt, inner)), None)
@@ -47,7 +50,7 @@ _JSON_ATOMS: Final = frozenset((str, int, float, bool, type(None)))
 
 
 class BorrowedPayload:
-    """A payload that is written before its owner can change it, so it is not copied."""
+    """A payload that is written before its owner can change it, so that no copy is needed."""
 
     __slots__ = ("payload",)
 
@@ -56,7 +59,10 @@ class BorrowedPayload:
 
 
 def copy_payload(value: Any, event_type: str) -> Any:
-    """A copy of `value` that later changes by its owner do not affect; what is `BorrowedPayload` itself."""
+    """Return a copy of a payload that later changes by its owner do not affect.
+
+    The payload of a `BorrowedPayload` is returned as it is.
+    """
     if type(value) is BorrowedPayload:
         return value.payload
     try:
@@ -85,5 +91,5 @@ def _copy(value: Any) -> Any:
         return kind([item if type(item) in _JSON_ATOMS else _copy(item) for item in value])
     if kind is bytearray or kind is memoryview:
         return bytes(value)
-    # deepcopy knows nothing of most immutable types and takes them apart.
+    # `deepcopy` does not know most immutable types, and would take their instances apart.
     return value if isinstance(value, _IMMUTABLE) else copy.deepcopy(value)

@@ -1,11 +1,12 @@
-"""Classes as types of events: `@partbox.event`, and what it keeps of a class.
+"""Declare classes as event types with `@partbox.event`.
 
     @partbox.event(aggregate_type="Order", key="order_id", version=2)
     class OrderPlaced(BaseModel):
         order_id: int
         total: Decimal
 
-It belongs into the module of the domain, and needs no outbox. `event_types()` are all that have been imported.
+The declaration belongs in the domain module, and needs no outbox. `event_types()` returns all declarations that have
+been imported.
 """
 
 import sys
@@ -23,21 +24,22 @@ from partbox.events import checks
 
 Cls = TypeVar("Cls", bound=type)
 Identity = str | int | UUID
+# The name of an attribute, a tuple of names, or a function of the instance.
 KeyChoice = str | tuple[str, ...] | Callable[[Any], Any]
-"""An attribute by name, several of them, or a function of the instance."""
 
 EVENT_MARK: Final = "__partbox_event__"
+# The version of an event that has none.
 FIRST_VERSION: Final = 1
-"""The version of an event that has none."""
 
 _classes: dict[str, type] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class EventType:
-    """A class as a type of events.
+    """A class that is declared as an event type.
 
-    `key` chooses the aggregate id of an instance, `tenant` its tenant; None: it has none. `version` counts from 1.
+    `key` selects the aggregate id of an instance, and `tenant` its tenant id. None means that there is none. `version`
+    counts from 1.
     """
 
     name: str
@@ -48,7 +50,7 @@ class EventType:
     version: int
 
     def aggregate_id(self, event: Any) -> Identity:
-        """The key of an instance; PublishError if it is None, or cannot be had."""
+        """Return the aggregate id of an instance. Raise PublishError if it is None or cannot be read."""
         assert self.key is not None
         found: Identity | None = _choose(self.key, event, f"the key of {self.name}")
         if found is None:
@@ -59,12 +61,12 @@ class EventType:
         return found
 
     def tenant_id(self, event: Any) -> str | None:
-        """The tenant of an instance; None without one. PublishError."""
+        """Return the tenant id of an instance, or None if it has none. Raise PublishError if it cannot be read."""
         found = None if self.tenant is None else _choose(self.tenant, event, f"the tenant of {self.name}")
         return found if found is None else str(found)
 
     def json_schema(self) -> dict[str, Any]:
-        """JSON Schema (draft 2020-12) of the payload. RegistrationError if a field has none."""
+        """Return the JSON Schema (draft 2020-12) of the payload. Raise RegistrationError if a field has none."""
         try:
             return schema_of(self.cls)
         except TypeError as error:
@@ -73,19 +75,25 @@ class EventType:
 
 @lru_cache(maxsize=1_000)
 def dataschema(name: str, version: int | str) -> str:
-    """The URI of a version of a type of events: the attribute `dataschema` of CloudEvents at the sinks."""
+    """Return the URI of a version of an event type, which sinks send as the CloudEvents attribute `dataschema`."""
     return f"urn:partbox:{quote(name, safe='')}:{version}"
 
 
 def type_name(field: str, value: str | Enum | type) -> str:
-    """A type of events as its text: a declared class stands for its name, an Enum for its value. PublishError."""
+    """Return an event type as text. A declared class stands for its name, an Enum for its value.
+
+    Raise PublishError if the value is not an event type.
+    """
     if not isinstance(value, type):
         return checks.kind(field, value)
     return _require_declaration(value).name
 
 
 def declaration_of(event: Any) -> EventType:
-    """The declaration of the class of an instance; PublishError, which quotes nothing of it, if it has none."""
+    """Return the declaration of an instance's class.
+
+    If there is none, raise PublishError, which quotes nothing of the instance.
+    """
     if isinstance(event, type):
         raise PublishError(f"{event.__qualname__} is a class: publish an instance of it")
     return _require_declaration(type(event))
@@ -105,13 +113,13 @@ def _require_declaration(cls: type) -> EventType:
 
 
 def event_types() -> list[EventType]:
-    """All that are declared in the modules imported so far, by name."""
+    """Return the declarations in all modules imported so far, sorted by name."""
     found = (event_type_of(cls) for _, cls in sorted(_classes.items()))
     return [each for each in found if each is not None]
 
 
 def event_type_of(cls: Any) -> EventType | None:
-    """The declaration of a class itself, not of one that it inherits from; None if it has none."""
+    """Return the declaration of a class itself, or None. The declaration of a base class does not count."""
     return vars(cls).get(EVENT_MARK) if isinstance(cls, type) else None
 
 
@@ -140,13 +148,13 @@ def event(
     tenant: KeyChoice | None = None,
     version: int = FIRST_VERSION,
 ) -> Any:
-    """Decorates a dataclass, pydantic model, msgspec.Struct or attrs class whose instances are published.
+    """Declare a dataclass, pydantic model, msgspec.Struct or attrs class as an event type to be published.
 
-    `name` is the type of its events, the class's own name unless given. `key` is the attribute with the aggregate id,
-    several in a tuple (their texts, with `/` between them), or a function of the instance; without one its events ask
-    for no order. `tenant` chooses the tenant id likewise. `version` counts from 1: raise it with a change that readers
-    of the old one cannot take, and register `outbox.upcast` for what is stored. RegistrationError for a class of no
-    such kind, an attribute that it lacks, or a second class of that name.
+    `name` is the event type, by default the name of the class. `key` is the attribute with the aggregate id, a tuple of
+    attributes (their texts are joined with `/`), or a function of the instance. Without a key, the events have no
+    order. `tenant` selects the tenant id in the same way. `version` counts from 1. Raise it with each change that
+    readers of the old version cannot take, and register `outbox.upcast` for stored events. Raise RegistrationError for
+    a class of another kind, for an attribute that the class lacks, or for a second class with the same name.
     """
     declare = partial(_declare, name=name, aggregate_type=aggregate_type, key=key, tenant=tenant, version=version)
     return declare if cls is None else declare(cls)
@@ -208,9 +216,10 @@ def _register(new: EventType) -> None:
 
 
 def _is_still_defined(old: type, new: type) -> bool:
-    """True if a class is still where its module defines it, and the new one is another, not that one made anew.
+    """Return True if `old` is still defined in its module and `new` is a different class.
 
-    A module is run again when it is reloaded, and under two names if it is the program.
+    `new` may also be the same class, defined again: a module runs again when it is reloaded, and runs under two names
+    if it is the main program.
     """
     module = sys.modules.get(old.__module__)
     found: Any = module
@@ -237,7 +246,7 @@ def _choose(choice: KeyChoice, event: Any, what: str) -> Any:
 
 
 def _escape_part(text: str) -> str:
-    """A part of a key, without the sign that stands between parts."""
+    """Escape the separator of key parts in one part."""
     return text.replace("%", "%25").replace("/", "%2F")
 
 

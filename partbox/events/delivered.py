@@ -1,4 +1,4 @@
-"""An event as a handler gets it."""
+"""The event that a handler receives."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,9 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 from uuid import UUID
 
 import orjson
-from typing_extensions import TypeVar as TypeVarWithDefault  # Python 3.13 has it
+
+# The `default` parameter is in `typing` from Python 3.13 on.
+from typing_extensions import TypeVar as TypeVarWithDefault
 
 from partbox.errors import PayloadError
 from partbox.events.checks import FAILED_HEADER, HEADER_PREFIX, IDEMPOTENCY_HEADER, RAW_HEADER, VERSION_HEADER
@@ -43,8 +45,8 @@ _VERSION = f'"{VERSION_HEADER}"'.encode()
 
 _new_object = object.__new__
 
+# The placeholder for a payload that has not been decoded yet.
 _NOT_DECODED: Any = object()
-"""In the place of a payload that nobody has asked for."""
 
 
 class Decoder(Protocol):
@@ -59,7 +61,7 @@ class Decoder(Protocol):
 
 
 class ProcessState:
-    """Holds the object that the lifespan of a process yields: the `state` of all its events."""
+    """A holder of the object that a process's lifespan yields: the `state` of all its events."""
 
     __slots__ = ("value",)
 
@@ -71,7 +73,7 @@ STATELESS = ProcessState()
 
 
 class ClaimContext(NamedTuple):
-    """The parts shared by all events that a process gets by one claim of a partition."""
+    """The values that are common to all events that a process receives under one claim of a partition."""
 
     epoch: int
     subscription: str
@@ -80,16 +82,19 @@ class ClaimContext(NamedTuple):
 
 
 class DeliveredEvent(Generic[Payload_co]):
-    """The event a handler gets. Fields are decoded on access.
+    """The event that a handler receives. Fields are decoded on access.
 
-    A handler that asks for a `DeliveredEvent[OrderPlaced]` gets one whose payload is an OrderPlaced. `record` is its
-    row as read from the log, whose columns `partbox.events.record` names.
+    The payload of a `DeliveredEvent[OrderPlaced]` is an OrderPlaced. `record` is the row as read from the log.
+    `partbox.events.record` names its columns.
     """
 
     __slots__ = ("_claim", "_payload", "attempt", "ignored", "limit_key", "parked", "record")
 
-    ignored: Any  # set where it has failed and that does not matter; not before, most never need it
-    limit_key: Any  # at which it waits for its turn, set when its limit is known; not before, most handlers have none
+    # Set when the event has failed and its error does not matter. Unset before, because most events never need it.
+    ignored: Any
+    # The key of the queue in which the event waits for a permit, set when its limit is known. Most handlers have no
+    # limit.
+    limit_key: Any
 
     def __init__(self, record: Row, claim: ClaimContext, attempt: int = 1, parked: Any = None) -> None:
         self.record = record
@@ -100,37 +105,37 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def epoch(self) -> int:
-        """The fencing number of its partition: it grows whenever the owner changes."""
+        """The fencing number of the event's partition. It grows whenever the owner changes."""
         return self._claim.epoch
 
     @property
     def subscription(self) -> str:
-        """The subscription that hands it over."""
+        """The name of the subscription that delivers the event."""
         return self._claim.subscription
 
     @property
     def state(self) -> Any:
-        """The object that the lifespan of this process yields; None without a lifespan."""
+        """The object that the lifespan of this process yields, or None without a lifespan."""
         return self._claim.process.value
 
     @property
     def partition(self) -> int:
-        """0 to 255, by the hash of the aggregate id."""
+        """The partition of the event, 0 to 255, by the hash of its aggregate id."""
         return self.record[PARTITION]  # type: ignore[no-any-return]
 
     @property
     def id(self) -> int:
-        """The record's id: the order of the log."""
+        """The id of the record, which is the order of the log."""
         return self.record[ID]  # type: ignore[no-any-return]
 
     @property
     def identity(self) -> tuple[int, bytes]:
-        """Its id and event id, which distinguish it from a record that got the same id after a crash."""
+        """The record id and event id. A record that gets the same id after a crash has another event id."""
         return self.record[IDENTITY]
 
     @property
     def route(self) -> tuple[str, str]:
-        """Its event type and aggregate type, by which its handler is found."""
+        """The event type and aggregate type, which select the handler."""
         return self.record[ROUTE]
 
     @property
@@ -155,30 +160,31 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def content_type(self) -> str | None:
-        """None means JSON."""
+        """The content type of the payload. None means JSON."""
         return self.record[CONTENT_TYPE]  # type: ignore[no-any-return]
 
     @property
     def version(self) -> int:
-        """The version of the class that its payload is of; 1 if the publisher gave none."""
+        """The version of the payload's class, or 1 if the publisher gave none."""
         headers = self.record[HEADERS]
         if headers is None or _VERSION not in headers:
             return FIRST_VERSION
         given = orjson.loads(headers).get(VERSION_HEADER, FIRST_VERSION)
         try:
             return int(given)
-        except (TypeError, ValueError):  # somebody's INSERT
+        # The record was not written by partbox, but by an INSERT of the application.
+        except (TypeError, ValueError):
             raise PayloadError(f"the header {VERSION_HEADER} is no number") from None
 
     @property
     def payload(self) -> Payload_co:
-        """The payload, decoded once by the codec of the content type. Raises PayloadError if that fails."""
+        """The payload, decoded once by the codec of its content type. Raises PayloadError if decoding fails."""
         if self._payload is _NOT_DECODED:
             self._payload = self.decoded()
         return cast(Payload_co, self._payload)
 
     def decoded(self) -> Any:
-        """The payload decoded anew, which whoever asks may change. Raises PayloadError."""
+        """Decode the payload anew, and return it. The caller may change it. Raise PayloadError if decoding fails."""
         kind, data = self.record[CONTENT_TYPE], self.record[PAYLOAD]
         if data is None:
             data = self.record[PAYLOAD_BYTES]
@@ -186,13 +192,13 @@ class DeliveredEvent(Generic[Payload_co]):
         return self._claim.codecs.decode(data, kind, raw=raw)
 
     def carrying(self, payload: T) -> "DeliveredEvent[T]":
-        """The same event with its payload as `payload_as` gave it."""
+        """Return a copy of the event whose payload is the result of `payload_as`."""
         event: DeliveredEvent[T] = DeliveredEvent(self.record, self._claim, self.attempt, self.parked)
         event._payload = payload
         return event
 
     def within(self, process: ProcessState) -> "DeliveredEvent[Payload_co]":
-        """Return a copy of the event in a process of this state."""
+        """Return a copy of the event for a process with this state."""
         event: DeliveredEvent[Payload_co]
         event = DeliveredEvent(self.record, self._claim._replace(process=process), self.attempt, self.parked)
         event._payload = self._payload
@@ -200,20 +206,23 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def raw(self) -> bytes:
-        """The payload as it is stored: the text of the JSON, or the bytes that a codec made."""
+        """The payload as stored: the text of the JSON, or the bytes that a codec encoded."""
         data = self.record[PAYLOAD]
         if data is None:
             data = self.record[PAYLOAD_BYTES]
         return data if type(data) is bytes else bytes(data or b"")
 
     def payload_as(self, model: type[T]) -> T:
-        """The payload as an instance of a dataclass, pydantic model, msgspec.Struct or attrs class, or as whatever else
-        pydantic can validate. Raises PayloadError if it does not fit.
+        """Return the payload as an instance of a dataclass, pydantic model, msgspec.Struct or attrs class.
 
-        The stored form is read: from JSON even a strict model takes texts for times, UUIDs and Decimals. One of an
-        older version of an event class goes through `outbox.upcast` first; NewerVersionError if it is of a newer one.
+        `model` can also be any other type that pydantic can validate. Raise PayloadError if the payload does not fit.
+
+        The stored form is read: from JSON, even a strict model accepts texts for times, UUIDs and Decimals. A payload
+        of an older version of an event class is first converted by `outbox.upcast`. Raise NewerVersionError if the
+        version is newer than the class.
         """
-        from partbox.events.reading import read_payload  # and with it libraries that take long to load
+        # Imported late, because the libraries behind it take long to load.
+        from partbox.events.reading import read_payload
 
         codecs = self._claim.codecs
         return read_payload(self, model, is_json=codecs.is_json(self.content_type), by=codecs.upcasts)
@@ -225,20 +234,21 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def idempotency_key(self) -> str | None:
-        """The key under which the event was published, if any."""
+        """The idempotency key under which the event was published, or None."""
         return self._all_headers().get(IDEMPOTENCY_HEADER)
 
     @property
     def had_failed(self) -> bool:
-        """True if an import says that it had failed."""
+        """True if the event was imported and had failed before."""
         try:
             headers: object = self._all_headers()
-        except ValueError:  # somebody's INSERT wrote what only PostgreSQL takes for JSON
+        # An INSERT of the application wrote a text that PostgreSQL, but not orjson, accepts as JSON.
+        except ValueError:
             return False
         return isinstance(headers, dict) and FAILED_HEADER in headers
 
     def headers_and_own(self) -> tuple[dict[str, str], str | None, str | None]:
-        """`headers`, `idempotency_key`, and the version if one was given: one text, which is decoded once here."""
+        """Return `headers`, `idempotency_key`, and the version or None, decoding the stored text only once."""
         raw = self.record[HEADERS]
         if raw is None:
             return {}, None, None
@@ -248,26 +258,29 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def available_at(self) -> datetime | None:
-        """UTC; the time before which it was not to be delivered, also by `deliver_after`. None: it was not delayed."""
+        """The time (UTC) before which the event was not delivered, also if set by `deliver_after`.
+
+        None without a delay.
+        """
         return None if self.record[AVAILABLE_AT] is None else _to_datetime(self.record[AVAILABLE_AT])
 
     @property
     def is_delayed(self) -> bool:
-        """True if it was published with `available_at` or `deliver_after`."""
+        """True if the event was published with `available_at` or `deliver_after`."""
         return self.record[AVAILABLE_AT] is not None
 
     @property
     def occurred_at(self) -> datetime:
-        """UTC; the publisher's, or the database's time at publish."""
+        """The time (UTC) given by the publisher, or the database's time at publish."""
         return _to_datetime(self.record[OCCURRED_AT])
 
     @property
     def created_at(self) -> datetime:
-        """UTC; the database's time at publish."""
+        """The database's time (UTC) at publish."""
         return _to_datetime(self.record[CREATED_AT])
 
     def __repr__(self) -> str:
-        """One line, without the payload, which never goes into logs."""
+        """Return one line without the payload, because payloads must never appear in logs."""
         return (
             f"DeliveredEvent({self.event_type[:MAX_SHOWN]!r}, id={self.id}, "
             f"aggregate={visible(self.aggregate_type)}/{visible(str(self.aggregate_id))}, "
@@ -280,7 +293,10 @@ class DeliveredEvent(Generic[Payload_co]):
 
 
 def first_deliveries(rows: Iterable[Row], claim: ClaimContext) -> list[DeliveredEvent]:
-    """The events of these rows at their first attempt; a call of the class for each takes twice as long."""
+    """Return the events of some rows at their first attempt.
+
+    Calling the class for each row would take twice as long.
+    """
     made = []
     for row in rows:
         event = _new_object(DeliveredEvent)
@@ -290,7 +306,10 @@ def first_deliveries(rows: Iterable[Row], claim: ClaimContext) -> list[Delivered
 
 
 def _publisher_headers(headers: dict[str, str]) -> dict[str, str]:
-    """The publisher's headers, without ours; AttributeError if others wrote them and they are not an object."""
+    """Return the headers without partbox's own.
+
+    Raise AttributeError if another program wrote the headers and they are not a JSON object.
+    """
     given = headers.items()
     for name in headers:
         if name.startswith(HEADER_PREFIX):
@@ -299,7 +318,10 @@ def _publisher_headers(headers: dict[str, str]) -> dict[str, str]:
 
 
 def _to_datetime(raw: bytes) -> datetime:
-    """PostgreSQL's infinity, and whatever is beyond Python's years, becomes the last or first moment there is."""
+    """Return a time.
+
+    Infinity, and years that Python does not support, become the last or first moment of `datetime`.
+    """
     since = microseconds(raw)
     try:
         return EPOCH + timedelta(0, 0, since)

@@ -1,4 +1,4 @@
-"""An event as it is published."""
+"""The event that an application publishes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TaskFields(TypedDict, total=False):
-    """Fields that a task's event may have (see `Event`)."""
+    """The fields that can be given for the event of a task. See `Event`."""
 
     aggregate_id: str | int | UUID | None
     tenant_id: str | None
@@ -33,7 +33,7 @@ class TaskFields(TypedDict, total=False):
 
 
 class EventFields(TaskFields, total=False):
-    """Fields that an event may have beside its type and its payload."""
+    """The fields that can be given for an event besides its type and payload."""
 
     aggregate_type: str | Enum
     content_type: str | None
@@ -44,24 +44,27 @@ NOT_GIVEN: Final[Any] = ...
 
 _set_field: Final = object.__setattr__
 
+# Types of payloads that are not instances of an event class.
 _CLASSLESS: Final = frozenset((dict, list, str, int, float, bool, bytes, type(None)))
-"""Types of payloads that belong to no class."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Event:
-    """An event to publish; immutable, its inputs are copied. Raises PublishError if it cannot be one.
+    """An event to publish. Events are immutable, and copy their inputs. Raises PublishError for invalid fields.
 
-    An instance of a class under `@partbox.event` is an event by itself: its class has the type, the aggregate type and
-    the version, and says where its aggregate id and tenant are; fields that are given win. Else `payload` is any JSON
-    value, an instance of a dataclass, pydantic model, msgspec.Struct or attrs class, bytes, or what the codec of
-    `content_type` takes; a str under the content type application/json is JSON text. `deliver_after` (timedelta,
-    seconds, "5m") counts from the database's clock at publish; `available_at` is a time. Without `aggregate_id` the
-    event asks for no order; beside an `aggregate_type` it may be left out, but not be None, the id of an object that is
-    not saved yet. An int or a UUID is kept as its text. Names have at most 255 characters, ids 8 KiB. `occurred_at` is
-    the database's time unless given. Of the events with one `idempotency_key` (1 to 255 characters) only the first is
-    published, as long as keys are kept. `version` is that of the class that the payload is of; readers take an event
-    without one for version 1. Equal events have equal fields; the hash is that of `event_id`.
+    An instance of a class declared with `@partbox.event` is a complete event: the class determines the event type, the
+    aggregate type and the version, and selects the aggregate id and the tenant id. Fields that are given take
+    precedence. Otherwise, `payload` is any JSON value, an instance of a dataclass, pydantic model, msgspec.Struct or
+    attrs class, bytes, or a value that the codec of `content_type` accepts. A str with the content type
+    application/json is JSON text.
+
+    `deliver_after` (timedelta, seconds, "5m") counts from the database's clock at publish. `available_at` is a time.
+    Without `aggregate_id`, the event has no order. Next to an `aggregate_type`, the `aggregate_id` may be left out, but
+    must not be None, which would be the id of an object that is not saved yet. An int or a UUID is stored as text.
+    Names have at most 255 characters, ids at most 8 KiB. `occurred_at` is the database's time by default. Of all events
+    with the same `idempotency_key` (1 to 255 characters), only the first is published, for as long as keys are kept.
+    `version` is the version of the payload's class. Readers treat an event without a version as version 1. Two events
+    are equal if all their fields are equal. The hash is the hash of `event_id`.
     """
 
     event_type: str
@@ -77,8 +80,8 @@ class Event:
     content_type: str | None
     idempotency_key: str | None
     version: int | None
+    # The aggregate id was left out. `dataclasses.replace` passes it on as None.
     _without_id: bool = field(repr=False, compare=False)
-    """The aggregate id was left out: `dataclasses.replace` gives it as None."""
 
     def __init__(  # noqa: PLR0913  public API: one keyword argument a field
         self,
@@ -126,12 +129,14 @@ class Event:
             _check_times(self)
 
     def __hash__(self) -> int:
-        """The hash of the id alone: a payload need not have one."""
+        """Return the hash of the id alone, because a payload may not be hashable."""
         return hash(self.event_id)
 
     def with_headers(self, more: Mapping[str, str]) -> "Event":
-        """The same event with these headers too, unless it has one of that name; they do not count against its limit.
-        Raises PublishError."""
+        """Return a copy of the event with additional headers. Headers that the event already has stay.
+
+        The additional headers do not count against the event's limit. Raise PublishError if they are invalid.
+        """
         same = object.__new__(Event)
         for name in self.__slots__:
             _set_field(same, name, getattr(self, name))
@@ -145,7 +150,10 @@ class Event:
 
 
 def _without_id(unknown: Mapping[str, Any]) -> bool:
-    """True if `dataclasses.replace` copies an event whose id was left out; PublishError for any other keyword."""
+    """Return True if `dataclasses.replace` copies an event whose aggregate id was left out.
+
+    Raise PublishError for any other unknown keyword.
+    """
     for name in unknown.keys() - {"_without_id"}:
         raise PublishError(f"an event has no field {checks.quoted(name)}: {hint(name, EventFields.__annotations__)}")
     return bool(unknown["_without_id"])
@@ -154,7 +162,10 @@ def _without_id(unknown: Mapping[str, Any]) -> bool:
 def _fields_from_class(
     given: Any, aggregate_type: str | Enum, aggregate_id: Any, tenant_id: str | None, version: int | None
 ) -> tuple[Any, ...]:
-    """Type, aggregate type, aggregate id, tenant and version of an instance of a class, unless they are given."""
+    """Return the type, aggregate type, aggregate id, tenant id and version of an instance of an event class.
+
+    Fields that are given take precedence over the class.
+    """
     event = given.payload if type(given) is BorrowedPayload else given
     if isinstance(event, str | Enum):
         raise PublishError(f"{event!r} has no payload: give one (None is JSON null), or an Event")
@@ -169,14 +180,14 @@ def _fields_from_class(
 
 
 def _version_of(event: Event) -> int | None:
-    """The version of the payload's class, if that is declared under the type of the event."""
+    """Return the version of the payload's class if the class is declared under the event's type."""
     cls = type(event.payload)
     declared = None if cls in _CLASSLESS else event_type_of(cls)
     return declared.version if declared is not None and declared.name == event.event_type else None
 
 
 def _check_unordered(event: Event, without_id: bool) -> str | None:
-    """The id of an event that has none: it was left out, or no aggregate type is beside it."""
+    """Return None, the aggregate id of an event without one. Raise if None was given next to an aggregate type."""
     if not without_id and event.aggregate_type != checks.GLOBAL:
         raise PublishError(
             f"aggregate_id is None, and aggregate_type is {checks.quoted(event.aggregate_type)}: flush first, so that "
@@ -188,7 +199,8 @@ def _check_unordered(event: Event, without_id: bool) -> str | None:
 def _check_times(event: Event) -> None:
     if event.deliver_after is not None:
         raise PublishError("available_at and deliver_after are both given: keep one of them")
-    # As lengths, because datetimes of one zone are compared by what its clocks show, which they show twice in autumn.
+    # Compare lengths of time. Python compares two datetimes of one zone by their local clock times, which repeat in
+    # autumn.
     due = event.available_at - _EPOCH  # type: ignore[operator]
     if event.occurred_at is not None and due < event.occurred_at - _EPOCH:
         raise PublishError(

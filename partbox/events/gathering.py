@@ -1,4 +1,4 @@
-"""Events that an entity gathers until the unit of work that saves it publishes them."""
+"""Lists in which entities gather events until the unit of work that saves the entities publishes them."""
 
 from collections.abc import Callable, Iterable, MutableSequence
 from itertools import count
@@ -8,21 +8,22 @@ _numbers = count(1)
 
 
 def next_number() -> int:
-    """A number above those of all events that this process has gathered so far."""
+    """Return a number higher than the numbers of all events that this process has gathered so far."""
     return next(_numbers)
 
 
 class NumberedEvent(NamedTuple):
-    """An event and its number: events of several entities are published in the order of their numbers."""
+    """An event and its number. The events of several entities are published in the order of their numbers."""
 
     number: int
     event: Any
 
 
 class EventList(MutableSequence[Any]):
-    """A list of events that remembers the order in which they came, also among those of other entities.
+    """A list of events that remembers the order in which events were added, also relative to other entities' lists.
 
-    It equals a list of the same events. `on_event` is called with it whenever an event comes.
+    An EventList is equal to a plain list of the same events. `on_event` is called with the list whenever an event is
+    added.
     """
 
     __slots__ = ("_gathered", "on_event")
@@ -52,13 +53,13 @@ class EventList(MutableSequence[Any]):
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, list | EventList) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]  # as of a list
+    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return repr(list(self))
 
     def __reduce__(self) -> Any:
-        """A copy, or what is unpickled, has the events, and nobody notices it."""
+        """Copy or pickle the list with its events, but without numbers and `on_event`."""
         return EventList, (list(self),)
 
     def insert(self, index: int, value: Any) -> None:
@@ -70,24 +71,26 @@ class EventList(MutableSequence[Any]):
             self.on_event(self)
 
     def taken(self) -> list[NumberedEvent]:
-        """Its events with their numbers; the list is empty afterwards."""
+        """Remove and return the events with their numbers."""
         taken, self._gathered = self._gathered, []
         return taken
 
     def put_back(self, events: Iterable[NumberedEvent]) -> None:
-        """Have events that were taken before those that came since."""
+        """Put events that were taken before the events that have been added since."""
         self._gathered = [*events, *self._gathered]
 
     def forget_after(self, number: int) -> None:
-        """Drop the events that came after this number was drawn."""
+        """Drop the events that were added after `number` was drawn."""
         self._gathered = [each for each in self._gathered if each.number <= number]
 
 
 class EventsMixin:
-    """Gives each instance `events`, a list for what has happened to it, whether it was made or loaded.
+    """A mixin that gives each instance `events`, a list for events about it.
 
-    `partbox.sqlalchemy.collect` publishes them before the commit; `partbox.django.events.ModelEventsMixin` when the
-    model is saved. It asks for no constructor, and for no library.
+    Instances have the list however they were created or loaded.
+
+    `partbox.sqlalchemy.collect` publishes the events before the commit. `partbox.django.events.ModelEventsMixin`
+    publishes them when the model is saved. The mixin needs no constructor and no library.
     """
 
     @property

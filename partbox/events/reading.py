@@ -1,4 +1,4 @@
-"""The payload of an event as an instance of a class, whatever its version."""
+"""Read the payload of an event as an instance of a class, whatever version it was published with."""
 
 from typing import Any, Protocol, TypeVar
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class HasPayload(Protocol):
-    """An event with its payload, as stored and decoded."""
+    """An event with its payload, as stored and as decoded."""
 
     @property
     def event_type(self) -> str: ...
@@ -25,9 +25,9 @@ class HasPayload(Protocol):
 
 
 def read_payload(event: HasPayload, model: type[T], *, is_json: bool, by: upcasts.Upcasts) -> T:
-    """The payload; of an older version than the class it goes through the upcasts `by` first.
+    """Return the payload as an instance of `model`. A payload of an older version goes through the upcasts `by` first.
 
-    Raises PayloadError if it does not fit, NewerVersionError if it is of a newer version.
+    Raise PayloadError if the payload does not fit, and NewerVersionError if its version is newer than the class.
     """
     cls: Any = model
     reader, declared = reader_of(cls), event_type_of(cls)
@@ -46,11 +46,15 @@ def _read_stored(reader: Reader, event: HasPayload) -> Any:
     try:
         return reader.from_json(event.raw)
     except NotJsonError:
-        return reader.from_python(event.decoded())  # which raises PayloadError for what is damaged
+        # `decoded` raises PayloadError if the text is damaged.
+        return reader.from_python(event.decoded())
 
 
 def _read_plain(reader: Reader, payload: Any) -> Any:
-    """From JSON again, if it has that form: then even a strict class takes texts for times and Decimals."""
+    """Read a payload through JSON if it can be written as JSON.
+
+    From JSON, even a strict class accepts texts for times and Decimals.
+    """
     try:
         text = orjson.dumps(payload)
     except TypeError:

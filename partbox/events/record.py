@@ -1,7 +1,7 @@
-"""The columns of a record as the log is read: a row is a plain tuple, and these are its places.
+"""The columns of a record as read from the log: a row is a plain tuple, and these constants are the indexes.
 
-A named slice costs nothing beside a numeric one, where a named tuple would cost three times as much for each record.
-UUIDs are 16 bytes, times 8 bytes (big-endian microseconds since 2000-01-01 UTC), JSON is its text in bytes.
+A named index costs no more than a number, whereas a named tuple would cost three times as much per record. UUIDs are 16
+bytes, times are 8 bytes (big-endian microseconds since 2000-01-01 UTC), and JSON is its text in bytes.
 """
 
 import struct
@@ -27,59 +27,63 @@ HEADERS: Final = 10
 AVAILABLE_AT: Final = 11
 OCCURRED_AT: Final = 12
 CREATED_AT: Final = 13
+# Only present for a parked row: True if the event is delayed and has been cancelled or may be about to be.
 MAY_BE_CANCELLED: Final = 14
-"""Only the record of a parked row has it: true if it is delayed, and cancelled or perhaps about to be."""
 
+# (partition, id): the position of the record in the log.
 LOG_POSITION: Final = slice(PARTITION, ID + 1)
-"""(partition, id): where the record is in the log."""
 
+# (id, event id): distinguishes a record from a later record that got the same id after a crash of the server.
 IDENTITY: Final = slice(ID, EVENT_ID + 1)
-"""(id, event id): distinguishes a record from one that got the same id after a crash of the server."""
 
+# (event type, aggregate type): selects the handler.
 ROUTE: Final = slice(EVENT_TYPE, AGGREGATE_TYPE + 1)
-"""(event type, aggregate type): by which its handler is found."""
 
+# (aggregate type, aggregate id): the key of the record's order.
 AGGREGATE: Final = slice(AGGREGATE_TYPE, AGGREGATE_ID + 1)
-"""(aggregate type, aggregate id): the key of its order."""
 
 
 _payload, _available_at, _event_type = itemgetter(PAYLOAD), itemgetter(AVAILABLE_AT), itemgetter(EVENT_TYPE)
 _NAMES = (EVENT_TYPE, AGGREGATE_TYPE, AGGREGATE_ID, TENANT_ID, CONTENT_TYPE)
-USUAL_NAME_BYTES = 600  # bytes of the names of an event, as most have them
+# Bytes in memory of the names of most events, which are not counted.
+USUAL_NAME_BYTES = 600
 
 _unpack_int64 = struct.Struct(">q").unpack
 
 
 def microseconds(time: bytes) -> int:
-    """A time of a row as a number: microseconds since 2000-01-01 UTC."""
+    """Return a time of a row in microseconds since 2000-01-01 UTC."""
     return _unpack_int64(time)[0]  # type: ignore[no-any-return]
 
 
 def list_incomplete(rows: Sequence[Row]) -> list[Row]:
-    """The rows of which something was left out because it is large: the payload, or a name."""
-    # A look without a line of Python for each, and the answer of most pages.
+    """Return the rows whose payload or names were left out because they are large."""
+    # This check runs no Python code per row, and settles most pages.
     if None not in map(_payload, rows) and None not in map(_event_type, rows):
         return []
     return [row for row in rows if lacks_names(row) or (row[PAYLOAD] is None and row[PAYLOAD_BYTES] is None)]
 
 
 def lacks_names(row: Row) -> bool:
-    """True if a name of the row was left out because it is large: without it, nothing can be done with the record."""
+    """Return True if the row's names were left out because they are large. Without names, the record cannot be used."""
     return row[EVENT_TYPE] is None
 
 
 class PartitionRows(NamedTuple):
-    """The rows of one partition in a page, with their ids."""
+    """The rows of one partition in a page, and their ids."""
 
     rows: list[Row]
     ids: list[int]
 
 
 class PageStats:
-    """Facts about the rows of a page, gathered as the rows are made: later each look at a row goes to memory.
+    """Facts about the rows of a page.
 
-    `by_partition`: by partition, in the order in which they came. `types`: of their events. `has_incomplete`: something
-    was left out of one. `has_delayed`: one has a time before which it does not run.
+    The facts are gathered while the rows are created, because each later access to a row has to go to memory.
+
+    `by_partition` has the rows of each partition in the order in which they came. `types` are the event types.
+    `has_incomplete` is True if a row has parts left out. `has_delayed` is True if a row has a time before which it does
+    not run.
     """
 
     __slots__ = ("by_partition", "has_delayed", "has_incomplete", "types")
@@ -91,11 +95,12 @@ class PageStats:
         self.add(rows)
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Look at these too, if there are any."""
+        """Add the facts about more rows, if there are any."""
         if not rows:
             return
         types = [*map(_event_type, rows)]
-        self.types.update(types[:1] if types.count(types[0]) == len(types) else types)  # a hash for each costs more
+        # A hash for each row would cost more than the comparison.
+        self.types.update(types[:1] if types.count(types[0]) == len(types) else types)
         self.has_incomplete = self.has_incomplete or None in map(_payload, rows) or None in self.types
         self.has_delayed = self.has_delayed or any(map(_available_at, rows))
         by_partition = self.by_partition
@@ -106,6 +111,6 @@ class PageStats:
 
 
 def row_bytes(row: Row) -> int:
-    """Bytes of the payload and headers of a row, and of names beyond what every event is reckoned with, in memory."""
+    """Return the bytes in memory of a row's payload, headers, and names beyond the usual size."""
     data = sum(len(row[at]) for at in (PAYLOAD, PAYLOAD_BYTES, HEADERS) if row[at] is not None)
     return data + max(0, sum(getsizeof(row[at]) for at in _NAMES if row[at] is not None) - USUAL_NAME_BYTES)

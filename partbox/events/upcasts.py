@@ -1,8 +1,8 @@
-"""Upcasts: functions that turn the stored payload of a version into that of the next one.
+"""Upcasts: functions that convert the stored payload of one version into the payload of the next.
 
-They are kept by the name of the event type and the version from which they lead. A payload of version 1 for a class of
-version 3 goes through those from 1 and from 2. A step that nobody registered is an error, for fields may keep their
-names and change their meaning.
+Upcasts are registered by the event type and the version from which they lead. A payload of version 1 for a class of
+version 3 goes through the upcasts from 1 and from 2. A missing step is an error, because fields may keep their names
+and change their meaning.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Upcasts = dict[tuple[str, int], Upcast]
 
 
 def add(upcasts: Upcasts, cls: Any, from_version: int, function: Any) -> None:
-    """Keep an upcast. RegistrationError if it cannot lead anywhere, or is a second one."""
+    """Register an upcast. Raise RegistrationError if its version leads nowhere or has an upcast already."""
     declared = event_type_of(cls)
     if declared is None:
         raise RegistrationError(f"{cls!r} is no event class: decorate it with @partbox.event")
@@ -34,7 +34,10 @@ def add(upcasts: Upcasts, cls: Any, from_version: int, function: Any) -> None:
 
 
 def apply_upcasts(payload: Any, version: int, declared: EventType, upcasts: Upcasts) -> Any:
-    """The payload as the class has it, from that of an older version. Raises PayloadError."""
+    """Convert the payload of an older version into the class's version.
+
+    Raise PayloadError if a step fails or is missing.
+    """
     for each in range(version, declared.version):
         upcast = upcasts.get((declared.name, each))
         if upcast is None:
@@ -46,7 +49,8 @@ def apply_upcasts(payload: Any, version: int, declared: EventType, upcasts: Upca
         try:
             payload = upcast(payload)
         except Exception as error:
-            problem = f"failed ({type(error).__name__})"  # without its text, which may quote the payload
+            # The text of the exception is left out, because it may quote the payload.
+            problem = f"failed ({type(error).__name__})"
         else:
             if payload is not None:
                 continue
@@ -56,7 +60,7 @@ def apply_upcasts(payload: Any, version: int, declared: EventType, upcasts: Upca
 
 
 def check_not_newer(version: int, declared: EventType) -> None:
-    """NewerVersionError if the class does not know this version yet."""
+    """Raise NewerVersionError if the version is newer than the class."""
     if version > declared.version:
         raise NewerVersionError(
             f"the event is of version {version}, newer than {declared.version}, that of {declared.cls.__name__} here"

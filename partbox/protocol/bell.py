@@ -167,7 +167,7 @@ class SleepControl:
         if seen is None:
             self._drawn, self._up = None, False
             return FlagChange.NOTHING
-        # A flag that another worker raised counts only from this worker's own statement on, which `raised` records.
+        # The flag counts as up without a gap only while every poll finds it up.
         self._up = self._up and seen.up > 0 and listens
         self._settled = seen.settled
         if self._is_busy(now, seen.drawn) and seen.up:

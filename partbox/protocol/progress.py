@@ -88,8 +88,6 @@ class Progress:
 
     def take_page(self, page: Page, late: Sequence[int], new: list[int], raised_to: int = 0) -> None:
         """Add an uncut page: its late ids, its new ids in order, and the id to which L is raised after it, or 0."""
-        # While earlier pages have unfinished late records, the new page has to queue behind them: a save may only use
-        # the snapshot of a page whose predecessors are complete.
         if late or self.late:
             self.take_piece(page, late, last=True)
         else:

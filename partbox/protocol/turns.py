@@ -110,7 +110,6 @@ class LimitedHandler(Generic[T]):
         self.fresh_bucket.settle(self.bounds, now)
         for idle in [each for each, _ in zip(self._idle, range(FORGET_PROBES), strict=False)]:
             self.buckets[idle].settle(self.bounds, now)
-            # Buckets become idle in order, so the later ones are no further.
             if self.buckets[idle].saved < self.fresh_bucket.saved:
                 break
             del self.buckets[idle], self._idle[idle]
