@@ -136,5 +136,4 @@ def _headers(form: EventForm, prefix: str) -> Document:
 
 
 def _safe_name(text: str) -> str:
-    """Return the text as a name that AsyncAPI allows for a channel or a message."""
     return _NOT_IN_A_NAME.sub("_", text)

@@ -218,7 +218,6 @@ def _find_renamed(
 
 
 def _field_at(node: SchemaNode, path: str) -> SchemaNode | None:
-    """Return the field at a path of nested objects, or None if the path leads through anything else."""
     for name in path.split(".")[1:]:
         within: Any = _object_alternative(node)
         if within is None or name not in within.properties:

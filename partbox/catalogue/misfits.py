@@ -65,7 +65,7 @@ class FitCheck:
     def misfits(self, writer: SchemaNode, reader: SchemaNode, path: str = "") -> list[Misfit]:
         """Return the places where written values do not fit, each place once per kind."""
         asked = repr(writer.keywords), repr(reader.keywords)
-        # The schema contains itself by a reference. It fits if everything else does.
+        # The schema contains itself by a reference. The part fits if everything else does.
         if asked in self._open_questions:
             return []
         self._open_questions.add(asked)
@@ -182,8 +182,8 @@ def _matches_pattern(writer: SchemaNode, name: str, pattern: str) -> bool:
         return _is_same(writer, name, pattern)
     try:
         return all(re.search(pattern, each) for each in values)
-    # The pattern uses syntax that Python does not know.
     except re.error:
+        # The pattern uses syntax that Python does not know.
         return False
 
 

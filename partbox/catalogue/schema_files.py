@@ -58,7 +58,6 @@ def write_file(path: Path, text: bytes) -> None:
 
 
 def file_name(form: EventForm) -> str:
-    """Return the name of the file for a version of an event."""
     return f"{quote(form.name, safe=' ')}.v{form.version}.json"
 
 

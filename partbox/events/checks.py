@@ -58,8 +58,8 @@ def quoted(value: object) -> str:
     """Return a value as Python writes it, in ASCII and shortened, for an error message of one line."""
     try:
         written = ascii(value[:MAX_QUOTE] if isinstance(value, str) else value)
-    # Python refuses to write an integer with very many digits.
     except ValueError:
+        # Python refuses to write an integer with very many digits.
         written = "a number of very many digits"
     written = written if written.isprintable() else ascii(written)
     cut = len(written) > MAX_QUOTE or (isinstance(value, str) and len(value) > MAX_QUOTE)
@@ -96,7 +96,6 @@ def aggregate_id(value: str | int | UUID) -> str:
 
 
 def tenant(value: str) -> str:
-    """Return a tenant id of at most MAX_ID bytes."""
     return check_id_size("tenant_id", text("tenant_id", value))
 
 
@@ -136,7 +135,6 @@ def kind(name: str, value: str | Enum) -> str:
 
 
 def key(value: str) -> str:
-    """Return an idempotency key of 1 to MAX_KEY characters."""
     if 1 <= len(text("idempotency_key", value)) <= MAX_KEY:
         return value
     remedy = "hash what is longer" if value else "leave it out, or give one"
@@ -144,14 +142,12 @@ def key(value: str) -> str:
 
 
 def version(value: int) -> int:
-    """Return a version number from 1 to MAX_VERSION."""
     if type(value) is int and 1 <= value <= MAX_VERSION:
         return value
     raise PublishError(f"version must be a whole number from 1 to {MAX_VERSION}, not {quoted(value)}")
 
 
 def headers(headers: Mapping[str, str]) -> Mapping[str, str]:
-    """Return an immutable copy of the headers."""
     try:
         copied = dict(headers)
     except (TypeError, ValueError):
@@ -169,7 +165,6 @@ def headers(headers: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def uuid(value: UUID | str) -> UUID:
-    """Return an event id as UUID."""
     if isinstance(value, UUID):
         return value
     if isinstance(value, str):
@@ -183,7 +178,6 @@ def uuid(value: UUID | str) -> UUID:
 
 
 def moment(name: str, value: datetime | None) -> datetime | None:
-    """Return a time that has a time zone, or None."""
     if value is None:
         return None
     if not isinstance(value, datetime):

@@ -20,7 +20,7 @@ PAYLOAD_ROOT: Final = "payload"
 def find_failing_part(payload: Any, attempt: Callable[[Any], object]) -> str:
     """Return the path to the innermost part of a payload for which `attempt` raises.
 
-    If there are several such parts, the path leads to the first. It has at most MAX_DEPTH steps.
+    If there are several such parts, the path leads to the first. The path has at most MAX_DEPTH steps.
     """
     path, part = PAYLOAD_ROOT, payload
     for _ in range(MAX_DEPTH):

@@ -246,7 +246,6 @@ def _choose(choice: KeyChoice, event: Any, what: str) -> Any:
 
 
 def _escape_part(text: str) -> str:
-    """Escape the separator of key parts in one part."""
     return text.replace("%", "%25").replace("/", "%2F")
 
 

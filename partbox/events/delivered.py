@@ -105,7 +105,7 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def epoch(self) -> int:
-        """The fencing number of the event's partition. It grows whenever the owner changes."""
+        """The fencing number of the event's partition. The number grows whenever the owner changes."""
         return self._claim.epoch
 
     @property
@@ -172,8 +172,8 @@ class DeliveredEvent(Generic[Payload_co]):
         given = orjson.loads(headers).get(VERSION_HEADER, FIRST_VERSION)
         try:
             return int(given)
-        # The record was not written by partbox, but by an INSERT of the application.
         except (TypeError, ValueError):
+            # The record was not written by partbox, but by an INSERT of the application.
             raise PayloadError(f"the header {VERSION_HEADER} is no number") from None
 
     @property
@@ -242,8 +242,8 @@ class DeliveredEvent(Generic[Payload_co]):
         """True if the event was imported and had failed before."""
         try:
             headers: object = self._all_headers()
-        # An INSERT of the application wrote a text that PostgreSQL, but not orjson, accepts as JSON.
         except ValueError:
+            # An INSERT of the application wrote a text that PostgreSQL, but not orjson, accepts as JSON.
             return False
         return isinstance(headers, dict) and FAILED_HEADER in headers
 

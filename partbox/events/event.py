@@ -61,10 +61,10 @@ class Event:
     `deliver_after` (timedelta, seconds, "5m") counts from the database's clock at publish. `available_at` is a time.
     Without `aggregate_id`, the event has no order. Next to an `aggregate_type`, the `aggregate_id` may be left out, but
     must not be None, which would be the id of an object that is not saved yet. An int or a UUID is stored as text.
-    Names have at most 255 characters, ids at most 8 KiB. `occurred_at` is the database's time by default. Of all events
-    with the same `idempotency_key` (1 to 255 characters), only the first is published, for as long as keys are kept.
-    `version` is the version of the payload's class. Readers treat an event without a version as version 1. Two events
-    are equal if all their fields are equal. The hash is the hash of `event_id`.
+    Names have at most 255 characters, ids at most 8 KiB. `occurred_at` is the database's time by default. Among all
+    events with the same `idempotency_key` (1 to 255 characters), only the first is published, for as long as keys are
+    kept. `version` is the version of the payload's class. Readers treat an event without a version as version 1. Two
+    events are equal if all their fields are equal. The hash is the hash of `event_id`.
     """
 
     event_type: str

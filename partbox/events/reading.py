@@ -1,4 +1,4 @@
-"""Read the payload of an event as an instance of a class, whatever version it was published with."""
+"""Read the payload of an event as an instance of a class, even if the event has an older version."""
 
 from typing import Any, Protocol, TypeVar
 

@@ -35,7 +35,7 @@ def needs_plan(partitions: Assignees, instances: Collection[UUID]) -> bool:
     """Return True if a partition has no living assignee, or if two shares differ by more than one partition.
 
     The present assignees are not compared with the result of `assign`: in a rolling deploy, two versions of `assign`
-    would undo each other's plans for ever.
+    would undo the plans of the other version for ever.
     """
     if not instances:
         return any(assignee is not None for assignee in partitions)

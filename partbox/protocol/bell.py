@@ -1,8 +1,8 @@
 """The bell: idle workers sleep, and publishers wake them by a notification only while some worker sleeps.
 
-The flag is a sequence in the database. Its value is the time, in milliseconds, until which some worker sleeps. A worker
-raises the flag before it sleeps. A publisher reads the flag after it has drawn its ids, and notifies ("rings") while
-the flag lies ahead of the server's clock. A worker is in one of three states:
+The flag is a sequence in the database. The value of the sequence is the time, in milliseconds, until which some worker
+sleeps. A worker raises the flag before it sleeps. A publisher reads the flag after it has drawn its ids, and notifies
+("rings") while the flag lies ahead of the server's clock. A worker is in one of three states:
 
     AWAKE      no publisher knows that the worker listens, so it polls continually
     RAISED     the flag is up, but a publisher that read it earlier may commit now: poll for `HEARD_TIME`

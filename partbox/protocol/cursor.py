@@ -153,7 +153,7 @@ class Cursor:
     def ask(self, room: int, shared: Page | None) -> ReadRequest:
         """Return the request for the next poll, with room for `room` new records.
 
-        Late records are read whatever the room. New records are not read inside a cut page. `shared` is the page of the
+        Late records are read even without room. New records are not read inside a cut page. `shared` is the page of the
         partitions in lockstep, and None for partitions that are polled alone.
         """
         base = self.base or shared

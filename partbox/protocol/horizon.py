@@ -77,7 +77,10 @@ class Horizon:
             self.fences.append(new)
 
     def claim(self, floor: int) -> None:
-        """Remember the highest floor of a claim. It holds for every transaction that is still open after the claim."""
+        """Remember the highest floor of a claim.
+
+        The floor holds for every transaction that is still open after the claim.
+        """
         self.claimed_floor = max(self.claimed_floor, floor)
 
     def build_page(self, snapshot: Snapshot, *, is_complete: bool = False) -> Page:

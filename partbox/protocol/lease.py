@@ -51,7 +51,7 @@ class ChildSigns:
         handler: Running time of the handler that has run longest, or None if no handler runs.
         stopped: True if the kernel says that the process is stopped.
         half_silent: Since the last tick of the poller or of the saver, whichever is more silent.
-        idle: Time without a read or a save while the supervisor reached the database, or the value of `stuck`.
+        idle: Time without a read or a save while the supervisor reached the database, or `stuck` if that is longer.
         has_read: False before the first read, when the child could do nothing with a partition.
         stuck: Time for which all runners hang and no handler runs.
     """

@@ -20,7 +20,7 @@ LOCAL_ERRORS = (
     ChildProcessError, FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError,
     ProcessLookupError, io.UnsupportedOperation,
 )  # fmt: skip
-# OSErrors of libraries that reached the server and got a refusal. They are listed by name, so that nothing is imported.
+# OSErrors of libraries that reached the server and got a refusal. Listed by name, so that nothing is imported.
 ANSWER_ERRORS = frozenset(
     {
         "requests.exceptions.HTTPError",

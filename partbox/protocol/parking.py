@@ -1,8 +1,7 @@
 """Parked rows, chained by key, and the choice of the row that may run next.
 
-A key is blocked while it has blocking rows. Of these rows, only the row with the smallest id may run: `held` and
-`ready` rows at once, other rows when they are due, `dead` rows never. New records of a blocked key are parked as `held`
-behind them.
+A key is blocked while it has blocking rows. Only the blocking row with the smallest id may run: `held` and `ready` rows
+at once, other rows when they are due, `dead` rows never. New records of a blocked key are parked as `held` behind them.
 
 **State** (`RowState`): the reason why the event is parked. The database stores only the state.
 

@@ -253,14 +253,12 @@ class Progress:
             del unread[0]
 
     def _append_passed(self, ids: list[int], event_ids: list[bytes]) -> None:
-        """Record that new records are finished, together with all records before them."""
         self.last_id = ids[-1]
         self.passed += len(ids)
         self._passed += ids
         self._passed_event_ids += event_ids
 
     def _passed_index(self, record_id: int) -> int | None:
-        """Return the index of a record among the passed records, or None."""
         at = bisect_left(self._passed, record_id)
         return at if at < len(self._passed) and self._passed[at] == record_id else None
 

@@ -29,8 +29,8 @@ GRAMMAR = 'write it like "exponential:0.2:60:2+jitter" (base, cap, multiplier) o
 class RetryPolicy(Protocol):
     """A policy for failed events.
 
-    Its methods must not block and must be pure except for jitter. They are called by the thread that ran the handler,
-    or by the event loop.
+    The methods of a policy must not block and must be pure except for jitter. The callers are the thread that ran the
+    handler, or the event loop.
     """
 
     def should_retry(self, error: BaseException) -> bool:

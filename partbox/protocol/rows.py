@@ -84,7 +84,7 @@ class ParkedSave:
     """A parked row as a save sends it.
 
     `delay` is in seconds from the database's now. `due` is an ISO timestamp. `trace` belongs to `error`. If `error` is
-    None, the stored error and traceback stay. They also stay if `is_wait` is set and there is a stored error. `new`
+    None, the stored error and traceback stay. Both also stay if `is_wait` is set and there is a stored error. `new`
     means that there is no row yet. `charge` means that the event is about to start. A `dead_letter` only changes the
     due time of a row that is still dead. An `outcome` means that an attempt has failed after `seconds`. Such an attempt
     is stored as a row, too.
@@ -134,7 +134,7 @@ class ParkedSave:
 
 
 class IgnoredEvent(NamedTuple):
-    """An event that failed and counts as done because `on_error` says so. Its last attempt is stored as a row."""
+    """An event that failed and counts as done because `on_error` says so. The last attempt is stored as a row."""
 
     record_id: int
     attempts: int

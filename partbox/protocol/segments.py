@@ -1,7 +1,7 @@
 """Segments of the log: which to create ahead of need, which have expired, and which are empty.
 
-A segment takes the ids from `lower` up to but excluding `upper`. The default segment has neither bound. It takes the
-ids that no other segment takes, makes polls slower, and is emptied record by record.
+A segment takes the ids from `lower` up to but excluding `upper`. The default segment has neither bound, takes the ids
+that no other segment takes, makes polls slower, and is emptied record by record.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -145,8 +145,8 @@ def list_expired(
 ) -> Iterator[tuple[Segment, bool]]:
     """Yield the full segments that have expired, the oldest first, each with True if the log's size is the reason.
 
-    A segment expires when its newest record is older than `retain` seconds. It also expires, whatever its age, while it
-    and the segments after it have more than `retain_size` bytes.
+    A segment expires when its newest record is older than `retain` seconds. A segment of any age also expires while
+    that segment and the segments after it have more than `retain_size` bytes.
     """
     # For each segment, the size of the log from that segment to the newest.
     sizes = list(accumulate((each.size for each in reversed(segments)), initial=0))[:0:-1]

@@ -8,8 +8,8 @@ the records decides how much each partition gets.
 
 The sweep starts at the lowest id at which enough partitions are close together, and keeps them together. A partition
 that is a little ahead waits for a page or two until the others have come up. A partition that is behind is read by
-itself, with more room, and catches up. Without that, partitions read by themselves got as much at a time as those in
-the sweep and stayed apart: a third of a backlog of 256 partitions was never swept. Partitions that are far ahead, or
+itself, with more room, and catches up. Without that, partitions read by themselves got as much at a time as partitions
+in the sweep and stayed apart: a third of a backlog of 256 partitions was never swept. Partitions that are far ahead, or
 that have no backlog, do not wait.
 
 A sweep is bounded by a number of records and by a range of ids that is little longer than the records should need,

@@ -2,8 +2,8 @@
 
 The share of a process in each limit is the fraction of the partitions that it owns. The database assigns each partition
 to one owner only, so all shares together make up the limit. A process saves up starts of a rate for one second, or a
-single start if that is more. It begins with no saved starts, and a change of its share reduces saved starts and never
-adds any. However partitions move, there are therefore no more starts than the rate allows, plus the starts of one
+single start if that is more. A process begins with no saved starts, and a change of its share reduces saved starts and
+never adds any. However partitions move, there are therefore no more starts than the rate allows, plus the starts of one
 second.
 
 Items wait in a *bucket* for each pair of a handler and a value of the limit's division. Buckets take turns. An idle
@@ -202,7 +202,10 @@ class PermitQueues(Generic[T]):
                 self._schedule(limit_key, bucket, now)
 
     def take(self, limit_key: LimitKey, joins: Callable[[T], bool], looked_at: int) -> list[T]:
-        """Remove and return the items, among the first `looked_at`, that join a call of the key. They cost no start."""
+        """Remove and return the items, among the first `looked_at`, that join a call of the key.
+
+        Joining costs no start.
+        """
         bucket = self._bucket(limit_key)
         if bucket is None:
             return []

@@ -15,7 +15,7 @@ UNCHARGED_ERRORS = (PayloadError, UnroutableError)
 MAX_DELAY = 36_500 * 86_400.0  # seconds; publishing has the same limit
 FALLBACK_DELAY = 60.0  # seconds until the next attempt if a retry policy itself fails
 
-# The `repr` of an event. It is removed from stored errors, because the row of the error already names the event.
+# The `repr` of an event, which is removed from stored errors, because the row of the error already names the event.
 _EVENT = re.compile(r"""DeliveredEvent\((?:'[^'\n]*+'|"[^"\n]*+"), id=\d{1,20}, [^\n]{0,1500}?, attempt=\d{1,10}\)""")
 
 
@@ -88,8 +88,8 @@ def judge(policy: FailurePolicy, attempts: int, result: object, limit: int, advi
         case RetryAfter(delay=delay):
             try:
                 seconds = min(delay_of(delay), MAX_DELAY)
-            # The application may have changed the delay after creating the outcome.
             except BaseException as wrong:
+                # The application may have changed the delay after creating the outcome.
                 return _failure_verdict(policy, attempts, wrong, limit)
             return Verdict(RowState.DEFERRED, attempts, seconds, policy.on_failure == "block", None, waits=True)
         case Deferral(delay=delay, reason=reason, is_wait=is_wait):
@@ -171,9 +171,9 @@ def _ask_policy(policy: FailurePolicy, attempts: int, error: BaseException, text
         retry, delay = bool(policy.retry.should_retry(error)), FALLBACK_DELAY
         if retry:
             delay = delay_of(policy.retry.next_delay(attempts))
-    # The retry policy is application code. If it fails, the event must still get a verdict, so the fallback delay
-    # applies.
     except BaseException as wrong:
+        # The retry policy is application code. If it fails, the event must still get a verdict, so the fallback delay
+        # applies.
         retry, delay, policy_error = True, FALLBACK_DELAY, wrong
         text = f"{text}; and its retry policy: {describe(wrong, limit)}"
     text = storable_text(text, limit)

@@ -1,9 +1,9 @@
 """The adapter protocol, by which partbox writes into a transaction that another library manages.
 
 A publish is a generator of steps (`steps`), each of which is a statement of partbox with its values. An adapter
-executes the steps on a connection of its library. It knows whether the connection is inside a transaction, and whether
-the library reports the end of that transaction. A new adapter is created for every publish. To support another library,
-subclass `Adapter` or `AsyncAdapter` and `register` the class for the type of the library's connections.
+executes the steps on a connection of its library. The adapter knows whether the connection is inside a transaction, and
+whether the library reports the end of that transaction. A new adapter is created for every publish. To support another
+library, subclass `Adapter` or `AsyncAdapter` and `register` the class for the type of the library's connections.
 docs/integrations.md contains a complete example.
 
 An adapter must not write through the raw connection below a library that tracks the transaction itself. A library that

@@ -61,7 +61,6 @@ def encode_event(event: Event, codecs: Codecs, max_payload: int) -> EventColumns
 
 
 def _locate_error(event: Event, codecs: Codecs, error: PublishError) -> PublishError:
-    """Return an encoding error that names the event type and the place in the payload."""
     where = PAYLOAD_ROOT
     if event.content_type in (None, JSON) and not isinstance(event.payload, str | bytes):
         # Encode each part inside a list, because bytes alone would not be encoded as JSON.

@@ -82,7 +82,7 @@ class PublishHooks:
         return events
 
     async def run_before_async(self, events: list[Event]) -> list[Event]:
-        """Run the hooks as `run_before` does, and await the asynchronous ones."""
+        """Run the hooks as `run_before` does, and await the asynchronous hooks."""
         for hook in self.of[Moment.BEFORE_PUBLISH]:
             if events:
                 result = hook.call(events)
@@ -98,7 +98,7 @@ class PublishHooks:
                 _log_hook_error(hook, error)
 
     async def notify_async(self, moment: Moment, events: list[Event]) -> None:
-        """Call the hooks as `notify` does, and await the asynchronous ones."""
+        """Call the hooks as `notify` does, and await the asynchronous hooks."""
         for hook in self.of[moment]:
             try:
                 result = hook.call([*events])

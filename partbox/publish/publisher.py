@@ -38,10 +38,10 @@ PublishedBatch = tuple[list[Event], list[UUID | None]]
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """A publisher into one schema. Its methods raise PublishError before anything is written.
+    """A publisher into one schema. The methods raise PublishError before anything is written.
 
     A publisher neither commits nor changes the connection in any other way. `max_payload` is in bytes. `workers` are
-    the embedded workers of this process. They are woken after a commit that the connection reports.
+    the embedded workers of this process. The workers are woken after a commit that the connection reports.
     """
 
     schema: str
@@ -158,7 +158,6 @@ class Publisher:
     def _write_steps(
         self, events: list[Event], adapter: Library, reporter: EndReporter | None, notify: Callable[..., Any]
     ) -> steps.Steps[tuple[list[UUID | None], list[Event]]]:
-        """Write the events, and return all ids and the events that were published."""
         batch = encode_events(events, self.codecs, self.max_payload)
         flag_query = self.bell.start_query(adapter.database()) if events else None
         ids = yield from write_events(self.schema, events, batch, flag_query, copies=adapter.copies)

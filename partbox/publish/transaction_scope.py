@@ -32,10 +32,10 @@ class Scope:
     """A transaction for a `with` or `async with` block. Entering it returns the connection.
 
     The transaction is opened on `conn`, a connection of psycopg or asyncpg without an open transaction, or on a
-    connection of its own to `dsn()`. It is committed unless an exception leaves the block. If PostgreSQL rolled back
-    instead, because a statement had failed, the scope raises PublishError. With `pooler`, no statement is prepared on a
-    connection of its own: behind a transaction pooler, the next transaction might meet another client's prepared
-    statement of the same name.
+    connection of its own to `dsn()`. The transaction is committed unless an exception leaves the block. If PostgreSQL
+    rolled back instead, because a statement had failed, the scope raises PublishError. With `pooler`, no statement is
+    prepared on a connection of its own: behind a transaction pooler, the next transaction might meet another client's
+    prepared statement of the same name.
     """
 
     def __init__(self, conn: object, dsn: Callable[[], str], *, pooler: bool = False) -> None:

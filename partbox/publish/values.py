@@ -30,7 +30,6 @@ def plain_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _array_literal(values: list[Any]) -> str:
-    """Return the array literal of a list of numbers, ids or texts."""
     quoted = (_QUOTED.sub(r"\\\g<0>", str(_plain_value(value))) for value in values)
     return "{" + ",".join(f'"{each}"' for each in quoted) + "}"
 

@@ -1,6 +1,6 @@
 """Write events into the log: one event by an INSERT, several by an INSERT from JSON, many by COPY.
 
-COPY is used from `COPY_FROM_EVENTS` events or `COPY_FROM_BYTES` bytes on. It has the lowest CPU cost per event and
+COPY is used from `COPY_FROM_EVENTS` events or `COPY_FROM_BYTES` bytes on. COPY has the lowest CPU cost per event and
 takes two round trips. A COPY cannot ask whether a worker sleeps, so that question is a third. The INSERT of several
 events takes one round trip. Below two hundred events of 200 bytes, its CPU cost is no higher either. Other ways were
 measured. Single INSERTs in a pipeline cost two to ten times as much, from two events on, and arrays with `unnest`
@@ -112,7 +112,6 @@ def _check_keys_used(schema: str, keys: list[str]) -> Steps[None]:
 
 
 def _fail_unwritten(schema: str) -> Steps[None]:
-    """Make the transaction fail because an event was not written."""
     yield Query(statements.refuse_unwritten(schema), {})
     # Reached only if the library did not raise PostgreSQL's error.
     raise PublishError("an event was not written")

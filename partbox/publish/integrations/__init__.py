@@ -1,8 +1,9 @@
 """The adapters of libraries: one module per library, imported when the first connection of that library is used.
 
-Each module lists the types of its library in `KINDS`, with the adapter of each type or the advice what to pass instead.
-A type is recognised by the package and name of the type itself or of a base class, so no library is imported for the
-test. A tracer's proxy counts as the object that it wraps: `__class__` of the proxy says so, although `type` does not.
+Each module lists the types of its library in `KINDS`, with the adapter of each type or advice about the object to pass
+instead. A type is recognised by the package and name of the type itself or of a base class, so no library is imported
+for the test. A tracer's proxy counts as the object that it wraps: `__class__` of the proxy says so, although `type`
+does not.
 """
 
 from importlib import import_module

@@ -70,8 +70,8 @@ class DjangoAdapter(Adapter):
         def call_if_committed() -> None:
             try:
                 ((status,),) = self.execute(statements.published_status().decode(), {"xid": xid})
-            # The connection was lost after the COMMIT, which may have been a rollback.
             except Exception as error:
+                # The connection was lost after the COMMIT, which may have been a rollback.
                 warn_unknown_outcome(1, error)
             else:
                 # In a TestCase, the outermost transaction is still in progress.

@@ -129,7 +129,6 @@ def _connection_of(given: Session | scoped_session[Any] | Connection) -> Connect
 
 
 def _check_usable(on: Connection) -> None:
-    """Raise PublishError if no statement can be executed on the connection now."""
     if on.dialect.name != "postgresql":
         raise PublishError(f"this is a database of {on.dialect.name}: publish on one of PostgreSQL")
     if on.closed:
@@ -144,7 +143,6 @@ def _check_usable(on: Connection) -> None:
 
 
 def _adapt_statement(on: Connection, statement: str, parameters: Parameters) -> tuple[str, Any]:
-    """Return the statement and its values in the form that the driver takes."""
     style = on.dialect.paramstyle
     if style == "pyformat":
         return statement, parameters
@@ -166,7 +164,6 @@ def _dbapi_connection(on: Connection) -> Any:
 
 
 def _has_begun(on: Connection) -> bool:
-    """Return True if both SQLAlchemy and PostgreSQL are inside a transaction."""
     driver = _driver_of(on)
     if hasattr(driver, "info"):
         return on.in_transaction() and bool(driver.info.transaction_status == TransactionStatus.INTRANS)

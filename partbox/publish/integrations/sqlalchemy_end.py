@@ -48,13 +48,13 @@ def read_marks(conn: Connection) -> None:
 
 
 class MarkRestorer:
-    """The marks of a transaction whose settings are reset in between. They are read once per batch."""
+    """The marks of a transaction whose settings are reset in between. The marks are read once per batch."""
 
     def __init__(self) -> None:
         self._read: tuple[TransactionEnd | None, int, bytes] = None, 0, b""
 
     def script(self, conn: Connection) -> bytes:
-        """Return a statement that sets the present marks again. It is empty if there are no marks."""
+        """Return a statement that sets the present marks again. The statement is empty if there are no marks."""
         driver = conn.connection.dbapi_connection
         transaction_end = _open_ends.get(driver)
         if transaction_end is None or not transaction_end.has_marks:
@@ -152,7 +152,7 @@ def _make_call(call: EndCallback, conn: Any) -> None:
     if inspect.isawaitable(result):
         try:
             conn.run_async(lambda _: result)
-        # The connection was given up where nothing can be awaited.
         except MissingGreenlet as error:
+            # The connection was given up where nothing can be awaited.
             text = "asynchronous hooks are not called, for their connection was lost outside of an await: %s"
             log_event(log, "publish_hook_failed", text, error, hook="after_rollback")
