@@ -1,13 +1,15 @@
 """What a mutation is, and how it is made."""
 
+import io
+import tokenize
 from pathlib import Path
 from typing import NamedTuple
 
 
 class Mutation(NamedTuple):
-    """One change of one file: `old`, which occurs there once, becomes `new`; `tests` (pytest ids) must then fail.
+    """One change of one file: `old`, which occurs once in its code, becomes `new`; `tests` (pytest ids) must then fail.
 
-    `trap` says in a line what the change leaves out and what that costs.
+    Neither text has a comment, for `code_of` leaves comments out. `trap` says in a line what the change leaves out and what that costs.
     """
 
     name: str
@@ -33,7 +35,7 @@ def problem(mutation: Mutation, root: Path) -> str | None:
     path = root / mutation.file
     if not path.is_file():
         return f"{mutation.file} does not exist"
-    found = path.read_text(encoding="utf-8").count(mutation.old)
+    found = code_of(path).count(mutation.old)
     if found != 1:
         return f"{mutation.file} holds the text to change {found} times, not once"
     return next((lost for test in mutation.tests if (lost := missing(test, root))), None)
@@ -54,5 +56,18 @@ def missing(test: str, root: Path) -> str | None:
 def make(mutation: Mutation, root: Path) -> None:
     """Change the file below `root`."""
     path = root / mutation.file
+    path.write_text(code_of(path).replace(mutation.old, mutation.new), encoding="utf-8")
+
+
+def code_of(path: Path) -> str:
+    """Return the text of a file; of Python without its comments, which may change while a mutation stays the same."""
     text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace(mutation.old, mutation.new), encoding="utf-8")
+    if path.suffix != ".py":
+        return text
+    lines: list[str | None] = [*text.splitlines(keepends=True)]
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            code = token.line[:column].rstrip()
+            lines[row - 1] = f"{code}\n" if code else None
+    return "".join(line for line in lines if line is not None)

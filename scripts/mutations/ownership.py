@@ -70,8 +70,8 @@ MUTATIONS = (
         "late-claim-not-found",
         "A claim whose answer was lost and that arrives later leaves a partition that its owner does not know of.",
         "partbox/worker/ownership/ownership.py",
-        "        if decision.unknown:  # a",
-        "        if False:  # a",
+        "        if decision.unknown:",
+        "        if False:",
         (scenario("late_claim"),),
     ),
     Mutation(
@@ -102,8 +102,8 @@ MUTATIONS = (
         "calm-of-another-life",
         "After a crash ids are given out again: a fence of the life before says what is not so.",
         OWNED,
-        "self._idle_check = self._last_check = None  # perhaps",
-        "self._last_check = None  # perhaps",
+        "self._idle_check = self._last_check = None",
+        "self._last_check = None",
         (f"{TICKS}::test_a_new_session_remembers_no_look_of_the_last_one",),
     ),
     Mutation(

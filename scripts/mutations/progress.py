@@ -260,8 +260,8 @@ MUTATIONS = (
         "recalled-by-what-is-used-up",
         "A second lost connection has found what a runner has in hand, done before the first: it is started again.",
         "partbox/worker/engine/outcomes.py",
-        "if partition.incarnation != lane.incarnation:  # read anew since it was taken",
-        "if False:  # read anew since it was taken",
+        "if partition.incarnation != lane.incarnation:\n            return True",
+        "if False:\n            return True",
         (scenario("taken_before_it_was_found"),),
     ),
     Mutation(

@@ -76,8 +76,8 @@ MUTATIONS = (
         "a-backlog-that-is-not-there",
         "A partition that is caught up and has many events in memory changes its mode at every full poll, for ever.",
         "partbox/worker/engine/read_budget.py",
-        "ahead = 1  #",
-        "ahead = 0  #",
+        "ahead = 1\n",
+        "ahead = 0\n",
         ("tests/engine/test_credits.py",),
     ),
     Mutation(

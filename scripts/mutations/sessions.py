@@ -75,8 +75,8 @@ MUTATIONS = (
         "answers-that-nobody-reads",
         "Clients that read nothing of their streams keep all connections.",
         "partbox/http/connections.py",
-        "        if self._request.lacks_body or self.transport.get_write_buffer_size():  #",
-        "        if self._request.lacks_body:  #",
+        "if self._request.lacks_body or self.transport.get_write_buffer_size():",
+        "if self._request.lacks_body:",
         ("tests/http/test_shut_out.py::test_streams_that_nobody_reads_make_room_for_a_probe",),
     ),
     Mutation(

@@ -92,7 +92,7 @@ MUTATIONS = (
         "A handler closes its session, which forgets what was to be flushed: the event is done, its effect is not.",
         f"{ROOM}/sessions.py",
         '        _refuse("close()")',
-        "        super().close()  # type: ignore[misc]",
+        "        super().close()",
         (f"{AWAITED}::{REFUSED}[leave_the_block]",),
     ),
     Mutation(

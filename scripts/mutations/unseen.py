@@ -197,8 +197,8 @@ MUTATIONS = (
         "lost-by-mistake-for-good",
         "The database still says that the partition is mine, with the digest that is known: nobody reads it any more.",
         "partbox/worker/engine/claims.py",
-        "            self.settled = False  # if the database",
-        "            # if the database",
+        "            self.settled = False",
+        "          ",
         ("tests/engine/test_owned_partitions.py::test_what_was_lost_by_mistake_is_taken_up_again_at_the_next_tick",),
     ),
     Mutation(

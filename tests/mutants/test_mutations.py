@@ -50,3 +50,11 @@ def test_what_does_not_apply_any_more_is_said(small: Path) -> None:
 def test_a_mutation_changes_its_file_only(small: Path) -> None:
     make(mutation("a = 1"), small)
     assert (small / "code.py").read_text() == "c = 3\nb = 2\nb = 2\n"
+
+
+def test_comments_neither_hide_the_text_to_change_nor_stay_in_the_way(small: Path) -> None:
+    (small / "code.py").write_text("def f():\n    a = 1  # why\n    # and why\n    return '# a'\n")
+    change = mutation("    a = 1\n    return '# a'", "test_code.py::test_it")
+    assert problem(change, small) is None
+    make(change, small)
+    assert (small / "code.py").read_text() == "def f():\nc = 3\n"
