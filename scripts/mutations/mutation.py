@@ -9,7 +9,8 @@ from typing import NamedTuple
 class Mutation(NamedTuple):
     """One change of one file: `old`, which occurs once in its code, becomes `new`; `tests` (pytest ids) must then fail.
 
-    Neither text has a comment, for `code_of` leaves comments out. `trap` says in a line what the change leaves out and what that costs.
+    Neither text has a comment, for `code_of` leaves comments out. `trap` says in one line which rule the change breaks,
+    and the cost of that.
     """
 
     name: str
