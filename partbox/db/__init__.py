@@ -1,1 +1,1 @@
-"""The only room that speaks SQL: one function per named query."""
+"""Access to PostgreSQL: connections, deadlines, and one function per named query. No other package contains SQL."""

@@ -1,12 +1,12 @@
-"""Statements of the hot path, through libpq's one blocking call instead of a cursor.
+"""Run the statements of the hot path directly on libpq, with one blocking call each.
 
-A cursor gives the interpreter lock away and waits for it again at every network read: hundreds of times for a page of
-10,000 rows, each time up to 5 ms behind a busy handler. The blocking call does so once. Results are binary; in those
-of a `use_raw_loaders` connection uuid, timestamps and json stay raw bytes.
+A cursor releases the GIL and waits for it again at every network read: hundreds of times for a page of 10,000 rows, and
+each time up to 5 ms behind a busy handler. The blocking call does so once. Parameters are sent as text, results come
+back in binary format, and the connection's `Deadline` shuts the socket if the server does not answer.
 
-On a connection that is made to be `prepared` (see db/connect.py) each statement is planned once. One that names values
-in its text is planned once for these: so its plan has no segment in it that they rule out, which would be locked and
-looked at every time.
+On a connection opened with `prepared` (see db/connect.py) each statement is planned once. A statement that has values
+in its text is planned once for these values, so its plan leaves out the segments that the values exclude. Such segments
+would be locked and checked in every execution.
 """
 
 import re
@@ -29,18 +29,23 @@ from partbox.db.type_conversion import DEFAULTS
 Row = tuple[Any, ...]
 
 PREPARED_LIMIT: Final = 16
-"""Statements that a connection keeps prepared; polls are among them for several ranges of ids."""
+"""Statements that a connection keeps prepared. Polls for several ranges of ids are among them."""
 
 LOAD_BATCH: Final = 200
-"""Rows that are made before somebody looks at them: they are in the processor's cache then."""
+"""Rows that are converted before `look` sees them, few enough to be still in the processor's cache."""
 
 _RAW = ("uuid", "timestamptz", "json")
-_STATEMENT_NUMBERS: Final = count()  # of prepared statements: a name is never used again
-_NAMED = re.compile(rb"%%|%\((\w+)\)s")  # a doubled % first: the schema's name may hold what looks like a parameter
+# A name is never used again, not even by another connection.
+_STATEMENT_NUMBERS: Final = count()
+# The doubled percent sign comes first, because the name of the schema may contain text that looks like a parameter.
+_NAMED = re.compile(rb"%%|%\((\w+)\)s")
 
 
 def use_raw_loaders(conn: Conn) -> None:
-    """Make binary results of this connection keep uuid, timestamptz and json as raw bytes."""
+    """Load uuid, timestamptz and json columns of this connection as bytes.
+
+    A page is converted only if an event is handled, so most of the work is saved for events that are skipped.
+    """
     for name in _RAW:
         conn.adapters.register_loader(name, ByteaBinaryLoader)
 
@@ -54,10 +59,14 @@ def fetch(
     planned: Mapping[str, int] | None = None,
     look: Callable[[Sequence[Row]], object] | None = None,
 ) -> list[Row]:
-    """The rows of a named query; values are sent as text, None as null.
+    """Run a named query and return all of its rows.
 
-    Those `planned` are numbers that stand in its text, as if it were another statement for each. `look` is called with
-    some rows after the other as they are made.
+    Every value is sent as text, or as null if it is None. `planned` gives the integers that are written into the text
+    of the statement, so that the planner knows them. `look` is called with each batch of `LOAD_BATCH` rows as soon as
+    they are loaded.
+
+    Raise `HungError` if the deadline of the connection cut it, `OperationalError` if the server closed it, and the
+    error of the server if the statement failed.
     """
     text, names = _number_parameters(name, schema, tuple(planned.items()) if planned else ())
     params = [None if values[name] is None else str(values[name]).encode() for name in names]
@@ -67,7 +76,9 @@ def fetch(
         raise limit.lost_error()
     if result.status != ExecStatus.TUPLES_OK:
         raise _statement_error(conn, result)
-    transformer = Transformer(DEFAULTS if getattr(conn, "lent", True) else conn)  # also on an application's own
+    # The connection may be lent to handlers or belong to the application, which may have registered loaders of their
+    # own.
+    transformer = Transformer(DEFAULTS if getattr(conn, "lent", True) else conn)
     transformer.set_pgresult(result)
     if look is None:
         return transformer.load_rows(0, result.ntuples, tuple)
@@ -80,7 +91,10 @@ def fetch(
 
 
 def run_script(conn: Conn, script: bytes) -> tuple[str | None, ...]:
-    """Execute statements in one message; return the first row of the last of them as text, () if it has none."""
+    """Run several statements in one round trip and return the first row of the last result, as text.
+
+    The tuple is empty if the last statement returned no row.
+    """
     with (limit := deadline.of(conn)):
         result = conn.pgconn.exec_(script)
     if conn.pgconn.status != ConnStatus.OK:
@@ -92,16 +106,23 @@ def run_script(conn: Conn, script: bytes) -> tuple[str | None, ...]:
 
 
 def array_literal(values: Iterable[object]) -> str:
-    """An array literal of numbers, booleans and snapshots, none of which holds a quote or a backslash."""
+    """Return a PostgreSQL array literal of numbers, booleans or snapshots. None becomes null.
+
+    Values are not escaped, so none may contain a quote or a backslash.
+    """
     return "{" + ",".join("null" if value is None else f'"{value}"' for value in values) + "}"
 
 
 def integer_array(values: Iterable[int]) -> str:
-    """`array_literal` of whole numbers, of which a poll has a thousand."""
+    """Return a PostgreSQL array literal of integers. Faster than `array_literal`: a poll has a thousand of them."""
     return "{" + ",".join(map(str, values)) + "}"
 
 
 def _execute(conn: Conn, text: bytes, params: list[bytes | None]) -> PGresult:
+    """Run a statement as a prepared one if the connection allows that, and return the result.
+
+    The least recently used statement is deallocated when there are more than `PREPARED_LIMIT`.
+    """
     prepared, server = getattr(conn, "prepared", None), conn.pgconn
     if prepared is None:
         return server.exec_params(text, params, result_format=Format.BINARY)
@@ -115,12 +136,17 @@ def _execute(conn: Conn, text: bytes, params: list[bytes | None]) -> PGresult:
         prepared[text] = name
         if len(prepared) > PREPARED_LIMIT:
             _, longest_unused = prepared.popitem(last=False)
-            server.exec_(b"deallocate " + longest_unused)  # that it is gone already would do no harm
-    return server.exec_prepared(prepared[text], params, result_format=Format.BINARY)  # type: ignore[arg-type] # None: null
+            # The result is ignored: it does no harm if the statement is gone already.
+            server.exec_(b"deallocate " + longest_unused)
+    return server.exec_prepared(prepared[text], params, result_format=Format.BINARY)  # type: ignore[arg-type]
 
 
 def _statement_error(conn: Conn, result: PGresult) -> Error:
-    """The error of a statement. If somebody between us and the server loses what is prepared, nothing is any more."""
+    """Return the error of a failed result. Stop preparing statements on this connection if its prepared statements were
+    lost.
+
+    Something between the worker and the server, such as a pooler, loses them.
+    """
     error = error_from_result(result)
     if isinstance(error, InvalidSqlStatementName | DuplicatePreparedStatement) and isinstance(
         conn, deadline.WatchedConnection
@@ -131,7 +157,11 @@ def _statement_error(conn: Conn, result: PGresult) -> Error:
 
 @lru_cache(maxsize=256)
 def _number_parameters(name: str, schema: str, planned: tuple[tuple[str, int], ...]) -> tuple[bytes, tuple[str, ...]]:
-    """A named query with $1, $2 … for libpq, and the names of its parameters in that order; numbers where planned."""
+    """Return a query with numbered parameters (`$1`) in place of named parameters, and the names in the order of their
+    numbers.
+
+    Parameters in `planned` become their numbers instead.
+    """
     numbers = dict(planned)
     names: list[str] = []
 

@@ -1,4 +1,8 @@
-"""Connections of worker processes and supervisors, and what is checked on each new one."""
+"""Resolve DSNs, open the connections of workers and supervisors, and check each new one.
+
+A session gets timeouts that follow from the lease, so that a worker learns that the server is gone before its lease
+ends. Behind a transaction pooler no options of a session are sent.
+"""
 
 import os
 from collections import OrderedDict
@@ -26,64 +30,71 @@ from partbox.text.secrets import masked
 from partbox.text.wording import command
 
 is_instrumented = False
-"""True if an application's patch of psycopg is to see the connections of workers; see `Tracing(statements=True)`."""
+"""True if an application's patch of psycopg also applies to workers' connections. See `Tracing(statements=True)`."""
 
-TRANSACTION_TIMEOUT_SINCE = (
-    170_000  # the first version with a transaction_timeout, which older ones refuse among the startup options
-)
-POOLER_REFUSAL = "unsupported startup parameter"  # PgBouncer's words
-PREPARE_THRESHOLD = 5  # executions of a statement, from which on psycopg prepares it by default
-MAX_ERROR_LENGTH = 500  # characters of what an application's error says
+# The first version with `transaction_timeout`. Servers before it refuse the setting among the startup options.
+TRANSACTION_TIMEOUT_SINCE = 170_000
+# The words of PgBouncer.
+POOLER_REFUSAL = "unsupported startup parameter"
+PREPARE_THRESHOLD = 5  # executions until psycopg prepares a statement, by default
+MAX_ERROR_LENGTH = 500  # characters of an application's error
 
 PLAN_OPTIONS = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_bitmapscan=off"
-"""The options of a session whose plans cannot go wrong, so that its statements may be planned once.
+"""Options of a session whose plans cannot go wrong, so that statements may be planned once.
 
-Planning a poll anew costs 1.5 to 4 ms, twenty times what it takes to run. But a plan that was made while a segment was
-empty was a sequential scan, and stayed one. Without sequential and bitmap scans, and with plans that know no values,
-the log is read by an index, whatever the statistics say.
+Planning a poll takes 1.5 to 4 ms, twenty times as long as running it. A plan that was made while a segment was empty
+was a sequential scan and remained one. Without sequential and bitmap scans, and with generic plans, the log is read by
+index whatever the statistics say.
 """
 
 ROW_SECURITY_OPTION = "-c row_security=off"
-"""PostgreSQL raises where it would hide rows.
+"""Makes PostgreSQL raise an error where row security would hide rows.
 
-Not on a connection that is lent: its handlers may live by row security, and what we send there are functions that
-switch it off for themselves.
+A lent connection does not get it: handlers may depend on row security, and our functions that run there switch it off
+for themselves.
 """
 
 Dsn = str | Callable[[], str]
 
-_open_connections: WeakSet[Conn | AsyncConnection[Any]] = WeakSet()  # what a forked process would inherit
+# A forked child would inherit these connections.
+_open_connections: WeakSet[Conn | AsyncConnection[Any]] = WeakSet()
 
 default_dsn: Callable[[], str] | None = None
-"""Gives the DSN where nobody names one: that of the framework that this process belongs to."""
+"""Returns the DSN if nobody names one: the DSN of the framework that this process belongs to."""
 
 
 class NoDsn(psycopg.OperationalError):
-    """A DSN callable failed or returned none; handled, and retried, as a server that does not answer."""
+    """A DSN callable failed or returned no DSN. Workers retry as they do when a server does not answer."""
 
 
 class PoolerRefused(psycopg.OperationalError):
-    """A pooler refused the session options, and `pooler` is not set."""
+    """A connection pooler refused the options of a session, and `pooler` is not set."""
 
 
 class TransientSchemaError(SchemaError):
-    """The schema cannot be worked on now: it is being made anew, or a privilege is missing. A running worker waits."""
+    """The schema cannot be used now: it is being recreated, or a privilege is missing. A running worker waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class DsnSource:
-    """Gives the DSN of each new connection. A class and not a closure, so that it travels to processes."""
+    """A DSN as it was given, resolved anew for each connection.
+
+    A class and not a closure, so that it can be sent to other processes.
+    """
 
     dsn: Dsn | None
 
     def __call__(self) -> str:
+        """Return the DSN to connect to now."""
         return resolve(self.dsn)
 
 
 def resolve(dsn: Dsn | None) -> str:
-    """Return a valid libpq DSN: calls a callable, starts the server of an `embedded:` DSN.
+    """Return a valid libpq DSN.
 
-    SettingsError, which quotes no part of it, if it is missing or invalid; NoDsn if a callable returns none.
+    A callable is called. `embedded:` starts the embedded server and gives its address. None and the empty string mean
+    the default DSN of a framework. Raise `NoDsn` if a callable gives no DSN, and `SettingsError`, which quotes no part
+    of the DSN, if it is missing or invalid.
     """
     if callable(dsn):
         return _call_dsn_source(dsn)
@@ -102,17 +113,23 @@ def resolve(dsn: Dsn | None) -> str:
 
 
 def _call_dsn_source(source: Callable[[], str]) -> str:
-    """Resolve the DSN that an application's callable returns; NoDsn for any failure, which may be temporary."""
+    """Return the DSN that an application's callable gives.
+
+    Raise `NoDsn` for every failure, since it may be temporary.
+    """
     try:
         given: object = source()
     except KeyboardInterrupt:
         raise
+    # The callable may raise anything, `SystemExit` too. The text may contain a password, so it is masked and the cause
+    # dropped.
     except BaseException as error:
         error_text = printable_line(
             masked(f"{type(error).__name__}: {' '.join(text_of(error).split())}"), MAX_ERROR_LENGTH
         )
         raise NoDsn(f"the DSN callable failed ({_describe_source(source)}): {error_text}") from None
-    text = text_of(given) if issubclass(type(given), str) else ""  # a subclass of text may be anything
+    # A subclass of `str` may redefine its methods.
+    text = text_of(given) if issubclass(type(given), str) else ""
     if not text:
         kind = "an empty text" if type(given) is str else f"a {type(given).__name__}"
         raise NoDsn(
@@ -126,18 +143,21 @@ def _call_dsn_source(source: Callable[[], str]) -> str:
 
 
 def _describe_source(source: Callable[[], str]) -> str:
-    """The name of the callable and the place where it is defined."""
+    """Return the name of a callable and the place of its definition."""
     try:
         return printable_line(f"{name_of(source)}, {place_of(source)}", MAX_ERROR_LENGTH)
-    except Exception as wrong:  # it is the application's, and may be anything
+    # The callable belongs to the application and may fail when its attributes are read.
+    except Exception as wrong:
         return f"a callable without a name: {type(wrong).__name__}"
 
 
 def connection_parameters(dsn: str, *, lease: float, pooler: bool, name: str, more: str = "") -> dict[str, Any]:
-    """Connection parameters of a worker: a dead peer is noticed within the lease, and no statement outlives it.
+    """Return connection parameters for a lease (seconds), merged with the parameters in `dsn`.
 
-    With `pooler` no session option is sent: behind a transaction pooler it would leak into other clients or be
-    refused; the role must carry them then.
+    A dead peer is noticed within the lease. No statement takes longer than the lease, and no transaction idles longer
+    than half of it. The DSN takes precedence for everything but `target_session_attrs`. With `pooler` no session
+    options are sent: a transaction pooler would refuse them or leak them to other clients, so the role must carry them.
+    `more` is appended to the options.
     """
     whole = max(2, int(lease))
     given = parts(dsn)
@@ -150,6 +170,7 @@ def connection_parameters(dsn: str, *, lease: float, pooler: bool, name: str, mo
         "keepalives_interval": max(1, whole // 3),
         "keepalives_count": 2,
         **given,
+        # Behind the DSN's own parameters: a worker must never read a standby.
         "target_session_attrs": "read-write",
     }
     if not pooler:
@@ -158,15 +179,17 @@ def connection_parameters(dsn: str, *, lease: float, pooler: bool, name: str, mo
             f"{given.get('options') or ''} -c jit=off -c statement_timeout={millis}"
             f" -c idle_in_transaction_session_timeout={millis // 2} -c default_transaction_isolation=read\\ committed"
             " -c default_transaction_deferrable=off -c lock_timeout=0 -c idle_session_timeout=0"
-            f" -c array_nulls=on {more}"  # else a NULL in an array is a text of four letters
+            # Without `array_nulls` a NULL in an array is a text of four letters.
+            f" -c array_nulls=on {more}"
         ).strip()
     return merged
 
 
 class BinaryCursor(PlainCursor[Any]):
-    """A cursor whose results are binary: no setting of the database or role, DateStyle above all, changes those.
+    """A cursor that asks for binary results, which no setting of the database or the role can change (`DateStyle`
+    could).
 
-    Also behind a pooler, where no session option may be sent.
+    This works behind a pooler too, where no session options may be sent.
     """
 
     def __init__(self, connection: Conn, *, row_factory: Any = None) -> None:
@@ -184,11 +207,16 @@ def connect(
     prepared: bool = False,
     limit: float | None = None,
 ) -> WatchedConnection:
-    """A worker's connection, autocommit. psycopg prepares nothing on it; what `blocking` sends is, if it is `prepared`.
+    """Open a worker's connection in autocommit mode, watched by a deadline, and set the session up.
 
-    `lent` to an application's code: results are not binary, for types that psycopg reads as text, and without a pooler
-    psycopg prepares as by default. A statement without an answer for `limit` seconds, else a little more than `lease`,
-    cuts it.
+    - `lease`: seconds, from which all timeouts follow
+    - `lent`: an application's code uses the connection. Results are not binary, for types that psycopg reads as text,
+      and
+      without a pooler psycopg prepares statements as by default. On all other connections psycopg prepares none.
+    - `prepared`: `db.blocking` prepares its statements, if the session really has the options that this needs
+    - `limit`: seconds without an answer after which the connection is cut; by default a little more than `lease`
+
+    Raise `PoolerRefused` if a pooler refuses the options, and `OperationalError` if the server cannot be reached.
     """
     more = ("" if lent else f"{ROW_SECURITY_OPTION} ") + (PLAN_OPTIONS if prepared else "")
     conninfo = make_conninfo("", **connection_parameters(dsn, lease=lease, pooler=pooler, name=name, more=more))
@@ -215,7 +243,7 @@ def connect(
 
 
 async def connect_async(dsn: str, *, lease: float, pooler: bool, name: str) -> WatchedAsyncConnection:
-    """`connect`, for a connection that an application's asynchronous code gets."""
+    """Open an asyncio connection for an application's handlers, in autocommit mode and watched by a deadline."""
     conninfo = make_conninfo("", **connection_parameters(dsn, lease=lease, pooler=pooler, name=name))
     prepare_threshold = None if pooler else PREPARE_THRESHOLD
     conn: WatchedAsyncConnection = await _connect_method(WatchedAsyncConnection, AsyncPlainConnection)(
@@ -229,7 +257,7 @@ async def connect_async(dsn: str, *, lease: float, pooler: bool, name: str) -> W
 
 
 def _connect_method(kind: Any, plain: Any) -> Any:
-    """Return the `connect` of a class: psycopg's own, or what an application has put in its place, if that is asked."""
+    """Return the `connect` of a connection class: psycopg's own, or the application's patched one if that is wanted."""
     return super(plain, kind).connect if is_instrumented else kind.connect
 
 
@@ -239,22 +267,24 @@ def connect_plain(dsn: str, **more: Any) -> Conn:
 
 
 def _set_up_session(conn: WatchedConnection, *, lent: bool, prepared: bool) -> None:
-    """Finish a session that is all ours, by what startup options cannot say."""
+    """Make the settings of a session that startup options cannot make."""
     if conn.info.server_version >= TRANSACTION_TIMEOUT_SINCE:
-        conn.execute(query("untimed", "partbox"))  # of no schema, as those that follow
+        conn.execute(query("untimed", "partbox"))
     if not lent:
         seeing, path, _ = conn.execute(query("session_begin", "partbox")).fetchone() or (False, None, None)
-        conn.pooled = not seeing  # a pooler took the options and did not hand them on
+        # False means that a pooler accepted the options and did not pass them on. Others share its sessions, so the
+        # `search_path` stays.
+        conn.pooled = not seeing
         conn.path = path if seeing else None
-    # Unless a pooler took the options and did not hand them on, its statements are prepared from here on.
     if prepared and conn.execute(query("is_planned", "partbox")).fetchone() == (True,):
         conn.prepared = OrderedDict()
 
 
 def use_role_search_path(conn: Conn, *, here: bool = False) -> None:
-    """Give names without a schema the meaning that they have for the role, from now on or `here`, in this transaction.
+    """Set the `search_path` back to the role's own, for SQL and tables that an operator names.
 
-    It is for tables and SQL that an operator names: in a session of ours such names are PostgreSQL's own alone.
+    In a worker's session names without a schema are PostgreSQL's own only. `here` limits the change to the current
+    transaction.
     """
     if isinstance(conn, WatchedConnection) and conn.path is not None:
         conn.execute(query("search_path", "partbox"), {"path": conn.path, "here": here})
@@ -270,7 +300,7 @@ def _pooler_refusal_text(error: psycopg.OperationalError) -> str:
 
 
 def is_standby(dsn: str, *, lease: float, pooler: bool = False, name: str = "partbox") -> bool:
-    """True if a standby answers where `connect` failed; False also if nobody answers."""
+    """Return whether a standby answers where `connect` failed. False also if nobody answers."""
     kwargs = connection_parameters(dsn, lease=lease, pooler=pooler, name=name) | {"target_session_attrs": "standby"}
     try:
         connect_plain(make_conninfo("", **kwargs)).close()
@@ -280,7 +310,12 @@ def is_standby(dsn: str, *, lease: float, pooler: bool = False, name: str = "par
 
 
 def check(conn: Conn, schema: str) -> None:
-    """SchemaError unless this is the primary of the cluster that the cursors were written in, and readable."""
+    """Raise `SchemaError` unless this server is the primary of the cluster that wrote the cursors, and the role can
+    read the log's ids.
+
+    A logical copy of the schema has the cursors of another cluster. A lost witness of the marker is written again, if
+    the role may do so and no transaction is open.
+    """
     row = conn.execute(query("marker", schema), {}).fetchone() or (True, False, False)
     standby, original, readable, *worn = row
     if standby:
@@ -295,15 +330,17 @@ def check(conn: Conn, schema: str) -> None:
             f"workers would lose events; {command('rebase', schema)} adopts it"
         )
     if any(worn) and conn.info.transaction_status == TransactionStatus.IDLE:
-        with suppress(errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction):  # another session may do it
+        # Another session may have the privilege and write the witness.
+        with suppress(errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction):
             conn.execute(query("mark", schema), {})
 
 
 def _detach_inherited() -> None:
-    """Replace each inherited socket by /dev/null: its number stays taken, since libpq may still write to it.
+    """Replace the socket of each inherited connection by /dev/null, in a forked child.
 
-    A forked process must neither use nor close its parent's connections. What it writes reaches the parent's session,
-    and libpq writes even when a connection is merely garbage-collected: it sends Terminate.
+    The child must neither use nor close its parent's connections: everything that it writes reaches the parent's
+    session, and libpq sends `Terminate` even when a connection is garbage-collected. The file number stays taken
+    because libpq may still write to it.
     """
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for conn in list(_open_connections):

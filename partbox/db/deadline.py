@@ -1,8 +1,9 @@
-"""Deadlines of the client's own: a statement that nobody answers is cut off, by shutting down its socket.
+"""Cut a connection whose server does not answer in time, by shutting down its socket.
 
-A proxy that acknowledges and passes nothing, or a backend that is stopped, keeps TCP content, and `statement_timeout`
-is kept by the very peer that hangs. With the socket shut down the blocking call of libpq returns, and the connection is
-lost as any other is. One thread of a process looks after all of its connections; a statement costs two stores.
+A proxy that acknowledges packets and passes none on, or a stopped backend, keeps TCP content, and `statement_timeout`
+is kept by the very peer that hangs. A `Deadline` holds a duplicate of the connection's socket. One watchdog thread per
+process shuts the sockets of overdue statements. The blocking call of libpq then returns, and the connection counts as
+lost. A statement costs two stores to an attribute.
 """
 
 import os
@@ -24,30 +25,37 @@ from psycopg.pq import TransactionStatus
 from partbox.db.driver import AsyncPlainConnection, PlainConnection
 from partbox.platform import call_in_forked_children
 
+# Seconds between two checks, at least and at most. Between the two bounds: a tenth of the shortest deadline.
 CHECK_INTERVALS = (
     0.02,
     0.5,
-)  # seconds between two looks at least and at most, a tenth of the shortest deadline between
+)
 
 
 class HungError(OperationalError):
-    """The peer did not answer a statement in time, and the connection was cut."""
+    """The server did not answer within the deadline, so the connection was cut."""
 
 
 def deadline_for_lease(lease: float) -> float:
-    """The deadline of a statement whose `statement_timeout` is `lease`: later, so the server's error comes first."""
+    """Return the seconds a statement may take whose `statement_timeout` is `lease`. Longer, so the server's error comes
+    first.
+    """
     return lease * 1.25 + 0.5
 
 
 class Deadline:
-    """The deadline of a connection; each statement runs in a `with` block of it. `limit` in seconds; inf: no limit."""
+    """The time limit for each statement of one connection. A statement runs in a `with` block of its deadline.
+
+    `limit` is in seconds, `inf` for none. `is_cut` is True after the socket was shut.
+    """
 
     def __init__(self, fd: int | None, limit: float) -> None:
         self.limit = limit
         self.is_cut = False
         self._expires_at = inf
         self._first_overdue = inf
-        self._fd = fd  # a duplicate of our own: libpq may close its own at any time, and the number be another's
+        # A duplicate of our own: libpq may close its number at any time, and another file could get the number.
+        self._fd = fd
         self._closing = threading.Lock()
 
     def __enter__(self) -> None:
@@ -57,17 +65,20 @@ class Deadline:
         self._expires_at = inf
 
     def shorten(self, limit: float) -> None:
-        """Lower the limit to so many seconds from now on, also for the running statement."""
+        """Lower the limit to at most `limit` seconds from now on, also for the running statement. An infinite limit
+        stays.
+        """
         if self.limit < inf:
             self.limit = min(self.limit, limit)
-        if self._expires_at < inf:  # a statement that ends just now has its socket shut down much later at the worst
+        # If the statement ends at this moment, its socket is shut much later, at worst.
+        if self._expires_at < inf:
             self._expires_at = min(self._expires_at, time.monotonic() + self.limit)
 
     def cut_if_overdue(self) -> None:
-        """Cut a statement that is overdue at two checks in a row.
+        """Shut the socket if one statement is overdue at two checks in a row.
 
-        At the first the answer may have arrived: its thread may wait for a handler that holds the interpreter lock,
-        or the whole process was stopped.
+        At the first check the answer may have arrived already: its thread may wait for a handler that holds the GIL, or
+        the whole process was stopped.
         """
         until = self._expires_at
         if until > time.monotonic():
@@ -77,30 +88,34 @@ class Deadline:
         self._first_overdue = until
 
     def lost_error(self, error: str = "the server closed the connection") -> OperationalError:
-        """The error that says why the connection was lost."""
+        """Return the error for a lost connection: `HungError` if the deadline cut it, else an `OperationalError` with
+        this text.
+        """
         if self.is_cut:
             return HungError(f"no answer within {self.limit:.1f} s, so the connection was cut")
         return OperationalError(error)
 
     def close(self) -> None:
-        """Release the socket when the connection is closed; idempotent."""
+        """Close the duplicate of the socket. Idempotent."""
         with self._closing:
             fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
 
     def release_in_child(self) -> None:
-        """Release the socket in a forked child, where the holder of the lock does not exist."""
+        """Close the duplicate of the socket in a forked child, where the thread that holds the lock does not exist."""
         self._closing = threading.Lock()
         self.close()
 
     def _shut_socket(self) -> None:
+        # Without the lock `close` could free the number, and another file could get it before the shutdown.
         with self._closing:
             if self._fd is None:
                 return
             self.is_cut = True
             end = socket.socket(fileno=self._fd)
-            with suppress(OSError):  # not connected any more
+            # The socket may not be connected any more.
+            with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.detach()
 
@@ -109,7 +124,7 @@ NO_DEADLINE: Final = Deadline(None, inf)
 
 
 class _Watchdog:
-    """The watching thread; it runs while there is anything to watch."""
+    """A daemon thread that checks all deadlines of the process. The thread runs only while there are deadlines."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -146,7 +161,9 @@ _watchdog = _Watchdog()
 
 
 def _reset_watchdog() -> None:
-    """Start afresh in a forked child: its threads are gone, a lock may be held for ever, and it must keep no socket."""
+    """Start with an empty watchdog in a forked child: its threads are gone, a lock may be held forever, and it must
+    keep no socket.
+    """
     global _watchdog  # noqa: PLW0603  one a process
     for deadline in list(_watchdog.watched):
         deadline.release_in_child()
@@ -157,22 +174,34 @@ call_in_forked_children(_reset_watchdog)
 
 
 class WatchedConnection(PlainConnection[Any]):
-    """A connection with a deadline. psycopg sends every statement by `wait`, db/blocking.py by libpq's own call."""
+    """A connection that is cut if the server does not answer in time, with the state of its session.
+
+    Psycopg sends each statement by `wait`; `db.blocking` sends it by libpq's own call.
+
+    - `lent`: an application's code uses it too, and may change how values are converted
+    - `incarnation`: see db/delivery/server_incarnation.py
+    - `baseline`: see db/delivery/proof.py
+    - `pooled`: no options of a session were sent, or a pooler dropped them
+    - `path`: the role's `search_path`, if the session uses another one (see db/connect.py)
+    - `bell`: the oid of the bell's sequence (see db/delivery/bell.py)
+    - `prepared`: names of prepared statements by text, least recently used first (see db/blocking.py)
+    """
 
     deadline: Deadline = NO_DEADLINE
-    lent: bool = False  # an application's code gets it too, and may change how it converts values
-    incarnation: Any = None  # see db/delivery/server_incarnation.py
-    baseline: Any = None  # see db/delivery/proof.py
-    pooled = False  # no session options were sent
-    path: str | None = None  # the role's search_path, where ours is another: see db/connect.py
-    bell: int | None = None  # see db/delivery/bell.py
-    prepared: OrderedDict[bytes, bytes] | None = None  # see db/blocking.py: names of what is prepared, by texts
+    lent: bool = False
+    incarnation: Any = None
+    baseline: Any = None
+    pooled = False
+    path: str | None = None
+    bell: int | None = None
+    prepared: OrderedDict[bytes, bytes] | None = None
 
     def watch(self, limit: float) -> None:
-        """Give it a deadline of `limit` seconds a statement."""
+        """Begin to watch this connection, with `limit` seconds for each statement."""
         self.deadline = watched(self, limit)
 
     def wait(self, gen: PQGen[Any], *args: Any, **kwargs: Any) -> Any:
+        """Wait for a statement as psycopg does, under the deadline. Raise `HungError` if it cut the connection."""
         try:
             with self.deadline:
                 return super().wait(gen, *args, **kwargs)
@@ -180,14 +209,15 @@ class WatchedConnection(PlainConnection[Any]):
             if self.deadline.is_cut:
                 raise self.deadline.lost_error() from error
             raise
+        # Psycopg cancels the statement and reads the answer, unless Ctrl-C came between two reads of its own code. With
+        # an unread answer nothing more can be sent, not even the rollback.
         except KeyboardInterrupt:
-            # psycopg cancels the statement, and reads the answer unless Ctrl-C met its own code between two reads. With
-            # the answer unread nothing more can be sent, not even the rollback.
             if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
                 self.pgconn.finish()
             raise
 
     def close(self) -> None:
+        """Close the connection and stop watching it."""
         try:
             super().close()
         finally:
@@ -206,11 +236,12 @@ class WatchedConnection(PlainConnection[Any]):
 
 
 class WatchedAsyncConnection(AsyncPlainConnection[Any]):
-    """An asynchronous connection with a deadline, which an application's code gets, too."""
+    """An asyncio connection that is cut if the server does not answer in time. An application's code uses it too."""
 
     deadline: Deadline = NO_DEADLINE
 
     async def wait(self, gen: PQGen[Any], *args: Any, **kwargs: Any) -> Any:
+        """Wait for a statement as psycopg does, under the deadline. Raise `HungError` if it cut the connection."""
         try:
             with self.deadline:
                 return await super().wait(gen, *args, **kwargs)
@@ -221,7 +252,7 @@ class WatchedAsyncConnection(AsyncPlainConnection[Any]):
 
 
 def watched(conn: BaseConnection[Any], limit: float) -> Deadline:
-    """A deadline of `limit` seconds a statement for any connection of psycopg, from now on."""
+    """Return a new deadline of `limit` seconds a statement, for any connection of psycopg, and begin to watch it."""
     deadline = Deadline(os.dup(conn.pgconn.socket), limit)
     finalize(conn, deadline.close)
     _watchdog.watch(deadline)
@@ -229,13 +260,16 @@ def watched(conn: BaseConnection[Any], limit: float) -> Deadline:
 
 
 def of(conn: BaseConnection[Any]) -> Deadline:
-    """The deadline of a connection; one that never expires if it has none."""
+    """Return the deadline of a connection, or `NO_DEADLINE` for a connection that is not watched."""
     return conn.deadline if isinstance(conn, WatchedConnection | WatchedAsyncConnection) else NO_DEADLINE
 
 
 @contextmanager
 def allow_long_statements(conn: BaseConnection[Any], limit: float = inf) -> Iterator[None]:
-    """Allow statements up to `limit` seconds: for an application's statements, or those known to be long."""
+    """Allow statements of `limit` seconds in the block, without limit by default.
+
+    For statements of an application, and for statements that are known to take long.
+    """
     deadline = of(conn)
     before = deadline.limit
     if deadline is not NO_DEADLINE:

@@ -1,11 +1,11 @@
-"""Connections and cursors of our own, with the methods of psycopg, whatever an application puts in their place.
+"""Connections and cursors whose methods are psycopg's own, even if an application has replaced them in psycopg.
 
-Tracers wrap `Connection.connect`, which then returns a proxy, or a connection whose cursors change the text of each
-statement, as sqlcommenter does; others replace `Cursor.execute`. `opentelemetry-instrument` and `ddtrace-run` do so
-before anything of ours is imported. So the methods are those of psycopg's source, run once more beside the modules that
-are imported. Nothing is undone in those: connections that the application opens are traced as ever.
+Tracers wrap `Connection.connect`, which then returns a proxy or a connection whose cursors change the text of each
+statement, as sqlcommenter does. Others replace `Cursor.execute`. `opentelemetry-instrument` and `ddtrace-run` do so
+before partbox is imported. So psycopg's source is executed once more beside the imported modules, and the methods are
+taken from there. The imported modules stay patched, and the application's own connections are traced as ever.
 
-Methods that call `super()`, or that a decorator makes, are inherited.
+Methods that call `super()` or that a decorator makes are inherited.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Kind = TypeVar("Kind", bound=type)
 
 
 def _with_methods_of(module: str) -> Callable[[Kind], Kind]:
-    """Give a class the methods that its base has in the source of this module."""
+    """Return a class decorator that copies the methods of the base class, taken from a fresh copy of `module`."""
     spec = find_spec(module)
     assert spec is not None
     assert spec.loader is not None
@@ -33,7 +33,8 @@ def _with_methods_of(module: str) -> Callable[[Kind], Kind]:
     def decorate(kind: Kind) -> Kind:
         base: Any = kind.__base__
         for name, method in vars(getattr(source, base.__name__)).items():
-            function: Any = getattr(method, "__func__", method)  # of a class method
+            # A class method hides its function.
+            function: Any = getattr(method, "__func__", method)
             if isinstance(function, FunctionType) and not function.__closure__:
                 setattr(kind, name, method)
         return kind
@@ -43,19 +44,19 @@ def _with_methods_of(module: str) -> Callable[[Kind], Kind]:
 
 @_with_methods_of("psycopg.cursor")
 class PlainCursor(Cursor[Row]):
-    """A cursor that no patch of an application has changed."""
+    """A cursor whose methods no instrumentation has replaced."""
 
 
 @_with_methods_of("psycopg.cursor_async")
 class AsyncPlainCursor(AsyncCursor[Row]):
-    """`PlainCursor` of an asynchronous connection."""
+    """An asyncio cursor whose methods no instrumentation has replaced."""
 
 
 @_with_methods_of("psycopg.connection")
 class PlainConnection(Connection[Row]):
-    """A connection that no patch of an application has changed; its cursors are what `connect` is told."""
+    """A connection whose methods no instrumentation has replaced. The cursor class is passed to `connect`."""
 
 
 @_with_methods_of("psycopg.connection_async")
 class AsyncPlainConnection(AsyncConnection[Row]):
-    """`PlainConnection`, asynchronous."""
+    """An asyncio connection whose methods no instrumentation has replaced."""

@@ -1,4 +1,4 @@
-"""A connection for one call of an operator: opened, looked at, used, closed."""
+"""Open a connection for one call of an operator, and check the schema."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,16 +14,15 @@ from partbox.errors import SchemaError
 from partbox.settings import Settings
 from partbox.text.wording import no_subscription
 
-STATEMENT_TIMEOUT = (
-    30.0  # seconds a statement may take; who reads or changes many rows needs longer than a worker's lease
-)
+# Seconds. A statement that reads or changes many rows needs longer than a worker's lease.
+STATEMENT_TIMEOUT = 30.0
 
 
 @contextmanager
 def session(dsn: Callable[[], str], settings: Settings, name: str) -> Iterator[Conn]:
-    """An autocommit connection to the primary, `name` in pg_stat_activity.
+    """Connect to the primary with autocommit, check the schema, and yield the connection. Close it at the end.
 
-    SchemaError if there is but a standby, or the schema is none that we can work on.
+    `name` appears in `pg_stat_activity`. Raise `SchemaError` if only a standby answers or the schema cannot be used.
     """
     with _connect_primary(dsn(), settings, name) as conn:
         migrate.check(conn, settings.schema_name)
@@ -31,11 +30,16 @@ def session(dsn: Callable[[], str], settings: Settings, name: str) -> Iterator[C
 
 
 def _connect_primary(dsn: str, settings: Settings, name: str) -> Conn:
-    """libpq only says that a session would be read-only, which may have other causes, so a standby is asked for."""
+    """Connect, or raise `SchemaError` if only a standby answers.
+
+    Libpq says just that a session would be read-only, which may have other causes, so a second connection asks for a
+    standby.
+    """
     try:
         return connect(dsn, lease=STATEMENT_TIMEOUT, pooler=settings.pooler, name=name)
+    # A second attempt would wait, or be refused, once more.
     except (ConnectionTimeout, PoolerRefused):
-        raise  # not to be waited for, or refused, twice
+        raise
     except OperationalError:
         if is_standby(dsn, lease=STATEMENT_TIMEOUT, pooler=settings.pooler, name=name):
             text = f"this server is a standby: {name} runs on the primary only (its DSN is needed)"
@@ -44,7 +48,9 @@ def _connect_primary(dsn: str, settings: Settings, name: str) -> Conn:
 
 
 def require(conn: Conn, schema: str, subscription: str) -> None:
-    """SchemaError, naming those that exist, unless `subscription` does: a mistyped one must not look empty."""
+    """Raise `SchemaError`, with the names that exist, unless the subscription does. A mistyped name must not look
+    empty.
+    """
     names = subscriptions(conn, schema)
     if subscription not in names:
         raise SchemaError(no_subscription(subscription, schema, names))

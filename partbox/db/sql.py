@@ -1,11 +1,11 @@
-"""Loads the SQL of `sql/`: files of named queries, numbered migrations, one function a file.
+"""Load the SQL of `sql/` (named queries, numbered migrations, one function per file), fill in names, and run queries.
 
-Another distribution has a folder of named queries of its own, and passes it as `queries`.
+Another distribution passes the folder of its own named queries as `queries`.
 
-Statements are composed, never formatted: `{schema}` becomes an identifier, `{sequence}` and `{bell}` literals naming
-sequences, `{channel}` a literal naming the channel of rings, all through `psycopg.sql`, and the name of another query
-that query, without its comment; everything else travels as a bound value. Only an import reads a table whose names it
-is told: see `sql/queries/imports.sql`.
+Statements are composed by `psycopg.sql`, never formatted. `{schema}` becomes an identifier, `{sequence}` and `{bell}`
+literals with names of sequences, `{channel}` a literal with the channel of rings. The name of another query becomes
+that query, without its comment. Everything else is a bound parameter. Only an import reads a table with a given name:
+see `sql/queries/imports.sql`.
 """
 
 import re
@@ -30,7 +30,7 @@ _COMMENT = re.compile(r"\A(--.*\n)+")
 
 
 def sql_folder() -> Path:
-    """The folder `sql/`: inside the package when installed from a wheel, beside it in a checkout."""
+    """Return the folder `sql/`: inside the package if installed from a wheel, beside it in a checkout."""
     package = Path(__file__).resolve().parent.parent
     inside = package / "sql"
     return inside if inside.is_dir() else package.parent / "sql"
@@ -49,7 +49,7 @@ def _load_queries(queries: Path | None = None) -> dict[str, str]:
 
 
 def compose_text(text: str, schema: str, /, **more: compose.Composable) -> compose.Composed:
-    """`text` with the names that a schema brings, `more`, and the queries that are parts of others, put in."""
+    """Return a text with the schema's names, other queries and `more` filled in."""
     return _composed(text, {**_schema_names(schema, "%"), **more})
 
 
@@ -60,7 +60,10 @@ def _composed(text: str, names: dict[str, compose.Composable]) -> compose.Compos
 
 
 def _schema_names(schema: str, percent: str) -> dict[str, compose.Composable]:
-    """The names that a schema brings; a % in them becomes `percent`."""
+    """Return the names that a query may refer to. `percent` replaces each percent sign in a name.
+
+    A query with parameters needs `%%`, since psycopg reads a single sign as the start of a parameter.
+    """
 
     def put(text: str) -> str:
         return text.replace("%", percent)
@@ -84,58 +87,61 @@ def _schema_names(schema: str, percent: str) -> dict[str, compose.Composable]:
 
 @cache
 def plain_query(name: str, schema: str) -> bytes:
-    """The named query for a COPY, which takes no parameters."""
+    """Return a query for a COPY, which takes no parameters."""
     return compose_text(_load_queries()[name], schema).as_bytes(DEFAULTS)
 
 
 def script(name: str, **parts: compose.Composable) -> bytes:
-    """The named query, or several statements, for one message without parameters."""
+    """Return a query, or several statements, for one message without parameters. The schema is the default one."""
     return compose_text(_load_queries()[name], "partbox", **parts).as_bytes(DEFAULTS)
 
 
 @cache
 def query(name: str, schema: str, queries: Path | None = None) -> bytes:
-    """The named query, composed for `schema`, to be executed with parameters: a % in the name is doubled for those."""
+    """Return a query with the names of the schema filled in, ready for parameters.
+
+    A percent sign in a name is doubled. Psycopg reads a single sign as the start of a parameter.
+    """
     return _composed(_load_queries(queries)[name], _schema_names(schema, "%%")).as_bytes(DEFAULTS)
 
 
 @cache
 def wrap_query(outer: str, name: str, schema: str) -> bytes:
-    """The named query `outer` around another, which is its part `act`, to be executed with parameters."""
+    """Return the query `outer` with the query `name` in the place of `{act}`."""
     names = _schema_names(schema, "%%")
     act = _composed(_COMMENT.sub("", _load_queries()[name]), names)
     return _composed(_load_queries()[outer], {**names, "act": act}).as_bytes(DEFAULTS)
 
 
 def rows(conn: Conn, name: str, schema: str, **values: object) -> list[tuple[Any, ...]]:
-    """The rows of a named query as tuples, whatever rows the connection makes."""
+    """Run a query and return its rows as tuples. The connection's row factory is not used."""
     with conn.cursor(row_factory=tuple_row) as cursor:
         return cursor.execute(query(name, schema), values).fetchall()
 
 
 def records(conn: Conn, kind: Callable[..., T], name: str, schema: str, **values: object) -> list[T]:
-    """The rows of a named query, each made a `kind` of its columns in order."""
+    """Run a query and return one `kind` per row, made from the columns in their order."""
     with conn.cursor(row_factory=args_row(kind)) as cursor:
         return cursor.execute(query(name, schema), values).fetchall()
 
 
 def own_rows(conn: Conn, name: str, schema: str, **values: object) -> list[tuple[Any, ...]]:
-    """`rows` on a connection whose adapters may be an application's."""
+    """Run a query on a connection whose adapters may be an application's, and return its rows as tuples."""
     with OwnCursor(conn) as cursor:
         return cursor.execute(query(name, schema), values).fetchall()
 
 
 def row(conn: Conn, name: str, schema: str, **values: object) -> tuple[Any, ...] | None:
-    """The first row of a named query; None without one."""
+    """Run a query and return its first row, or None."""
     return next(iter(rows(conn, name, schema, **values)), None)
 
 
 def one_row(conn: Conn, name: str, schema: str, **values: object) -> tuple[Any, ...]:
-    """The row of a named query that always has one."""
+    """Run a query that always returns a row, and return the first row."""
     return rows(conn, name, schema, **values)[0]
 
 
 def filled_query(name: str, schema: str, **parts: compose.Composable) -> bytes:
-    """The named query for one that names more than the schema, to be executed with parameters."""
+    """Return a query with `parts` filled in for names beyond the schema's, ready for parameters."""
     put = {slot: compose.SQL(part.as_string(DEFAULTS).replace("%", "%%")) for slot, part in parts.items()}
     return _composed(_load_queries()[name], {**_schema_names(schema, "%%"), **put}).as_bytes(DEFAULTS)

@@ -1,7 +1,6 @@
-"""Named statements as text: those that an application's own library runs, through its adapter, on its own connection.
+"""The text of statements that an application's library runs through its adapter, on the application's own connection.
 
-Each is a function of the schema, and kept for the one it was composed for: asking again costs a look-up. The types at
-the end are those of the connections.
+Each is a function of the schema and caches its text per schema. The types at the end are the connections.
 """
 
 from collections.abc import Callable
@@ -18,70 +17,74 @@ def _statement(name: str, find: Callable[[str, str], bytes] = query) -> Callable
 
 
 publish = _statement("publish")
-"""Insert one event; the number of rows is 1 if it was written."""
+"""Insert one event. The row count is 1 if it was written."""
 publish_told = _statement("publish_told")
-"""Insert one event; a row if it was written."""
+"""Insert one event. Returns a row if it was written."""
 publish_ringing = _statement("publish_ringing")
-"""Insert one event, and ring if the flag is up; a row if it was written: whether it rang."""
+"""Insert one event, and ring if the flag is up. Returns a row if it was written, with whether it rang."""
 publish_unheard = _statement("publish_unheard")
-"""Insert one event, and ring if wanted; fails if it was not written."""
+"""Insert one event, and ring if wanted. Fails if it was not written."""
 refuse_unwritten = _statement("refuse_unwritten")
-"""Fail, and with it the transaction, because an event was not written."""
+"""Fail, and so abort the transaction, because an event was not written."""
 publish_several = _statement("publish_several")
-"""Insert several events; fails unless all were written."""
+"""Insert several events. Fails unless all were written."""
 publish_several_ringing = _statement("publish_several_ringing")
-"""Insert several events, and ring if the flag is up; whether it rang. Fails unless all were written."""
+"""Insert several events, and ring if the flag is up. Returns whether it rang. Fails unless all were written."""
 ring = _statement("ring")
-"""Ring for partitions if the flag is up; whether it rang."""
+"""Ring for partitions if the flag is up. Returns whether it rang."""
 publish_once = _statement("publish_once")
-"""Insert one event with an idempotency key; whether that was unused. Fails if it was and the event not written."""
+"""Insert one event with an idempotency key. Returns whether the key was unused. Fails if it was, but nothing was
+written.
+"""
 publish_once_ringing = _statement("publish_once_ringing")
-"""`publish_once`, which rings."""
+"""Insert as `publish_once` does, and ring."""
 take_keys = _statement("take_keys")
-"""Take the idempotency keys of several events; the places of those that were unused."""
+"""Take the idempotency keys of several events. Returns the positions of the keys that were unused."""
 used_keys = _statement("used_keys")
-"""The number of these idempotency keys that are there."""
+"""Return how many of the idempotency keys exist."""
 cancel = _statement("cancel")
-"""Cancel a delayed event; whether that was in time."""
+"""Cancel a delayed event. Returns whether that was in time."""
 publish_clock = _statement("publish_clock")
-"""The database's clock in microseconds since 1970, for events that are copied."""
+"""Return the database's clock in microseconds since 1970, for events that are copied."""
 publish_copy = _statement("publish_copy", plain_query)
-"""COPY of events that leave every time to the database."""
+"""COPY events whose times are all left to the database."""
 publish_copy_timed = _statement("publish_copy_timed", plain_query)
-"""COPY of events of which some have times of their own."""
+"""COPY events of which some have times of their own."""
 publish_mark = _statement("publish_mark")
 """Note in the transaction that a batch was published."""
 published_marks = partial(query, "published_marks", "partbox")
-"""The batches that no savepoint has taken back."""
+"""Return the batches that no savepoint has rolled back."""
 
 
 def published_anew(marks: str) -> bytes:
-    """Return the statement that notes all these batches at once."""
+    """Return the statement that notes all of these batches at once."""
     return script("published_anew", marks=Literal(marks))
 
 
 publish_xid = partial(query, "publish_xid", "partbox")
-"""The id of the transaction, to be asked for later."""
+"""Return the transaction's id, for a later `published_status`."""
 published_status = partial(query, "published_status", "partbox")
-"""The state of a transaction: committed, aborted, or in progress."""
+"""Return the state of a transaction: committed, aborted, or in progress."""
 inbox_first_time = _statement("inbox_first_time")
-"""Note that a consumer has seen an event; a row if it is the first time."""
+"""Note that a consumer has seen an event. Returns a row if it is the first time."""
 inbox_seen = _statement("inbox_seen")
-"""Try the same again; the lines of the plan as it ran, which count the rows that were in the way."""
+"""Try the same again. Returns the lines of the executed plan, which count the rows that were in the way."""
 django_newest = _statement("django_newest")
-"""The highest record id that was given out."""
+"""Return the highest record id that was drawn."""
 django_published = _statement("django_published")
-"""An id at or a little above that of the record which this session has published last."""
+"""Return an id at or a little above the record that this session published last."""
 django_task = _statement("django_task")
-"""Path, payload, time, status, attempts, error and traceback of a task."""
+"""Return path, payload, time, status, attempts, error and traceback of a task."""
 
 
 class _Commits(Protocol):
+    """Any connection or session with a synchronous `commit`."""
+
     def commit(self) -> None: ...
 
 
 class _DjangoProxy(Protocol):
-    """Django's `connection`, which has no `commit` of its own: it passes on what it is asked for."""
+    """Django's `connection`, which passes every attribute on and has no `commit` of its own."""
 
     def __getattr__(self, item: Any, /) -> Any: ...
 
@@ -93,11 +96,13 @@ AnySync = _Commits | _DjangoProxy
 
 
 class _AsyncCommits(Protocol):
+    """Any connection or session with an asynchronous `commit`."""
+
     async def commit(self) -> None: ...
 
 
 class AsyncpgConnection(Protocol):
-    """A connection of asyncpg, by two of its methods."""
+    """A connection of asyncpg, recognized by two of its methods."""
 
     def is_in_transaction(self) -> bool: ...
 

@@ -1,9 +1,9 @@
-"""Cursors and connections that convert values as psycopg does by itself, whatever an application has it do.
+"""Adapters and cursors that convert values as psycopg does by default, independent of an application's adapters.
 
-Adapters belong to the application: for the whole process (`psycopg.adapters`), or on the very connection that it
-publishes on. A `list` that becomes jsonb there breaks every statement that takes an array, and a loader changes what an
-answer is. So our statements never go by a connection's own adapters, and nothing is copied from `psycopg.adapters`,
-which may be changed before partbox is imported.
+Adapters belong to the application, which registers them for the process (`psycopg.adapters`) or on the connection that
+it publishes on. A dumper that turns a `list` into jsonb breaks every statement that takes an array, and a loader
+changes the types of results. So our own statements use `DEFAULTS`. Nothing is copied from `psycopg.adapters`, which may
+be changed before partbox is imported.
 """
 
 import json
@@ -25,23 +25,26 @@ Row = tuple[Any, ...]
 
 
 class UtcLoader(TimestamptzBinaryLoader):
-    """Loads times in UTC, not in the time zone of the session."""
+    """A loader that returns timestamps in UTC instead of the session's time zone."""
 
     def load(self, data: Buffer) -> datetime:
+        """Return the timestamp in UTC."""
         return super().load(data).astimezone(UTC)
 
 
 def _defaults() -> AdaptersMap:
-    """The map that psycopg makes when it is imported, made once more by its own functions; times are in UTC."""
+    """Return the adapters that psycopg makes at import, made once more by its own functions, with times in UTC."""
     made = AdaptersMap()
     postgres.register_default_types(made.types)
     postgres.register_default_adapters(made)
     dbapi20.register_dbapi20_adapters(made)
     register_all_arrays(made)
     made.register_loader("timestamptz", UtcLoader)
-    set_json_loads(json.loads, made)  # a global one is put into psycopg's classes, which all maps share
+    # Without the map, both functions change psycopg's own classes, which all maps share.
+    set_json_loads(json.loads, made)
     set_json_dumps(json.dumps, made)
-    for wanted in PyFormat:  # it is found by its name at first, and threads must not do that at once
+    # Psycopg finds the UUID class by name at first use and changes the map then, which is not safe for several threads.
+    for wanted in PyFormat:
         made.get_dumper(UUID, wanted)
     return made
 
@@ -50,22 +53,24 @@ DEFAULTS: Final = _defaults()
 
 
 class OwnCursor(PlainCursor[Row]):
-    """A cursor for our statements on any connection: rows are tuples, converted by psycopg's defaults."""
+    """A cursor with psycopg's default adapters on any connection. Rows are tuples."""
 
     def __init__(self, connection: Connection[Any]) -> None:
         super().__init__(connection, row_factory=tuple_row)
 
     @property
     def adapters(self) -> AdaptersMap:
+        """The adapters of our own statements."""
         return DEFAULTS
 
 
 class AsyncOwnCursor(AsyncPlainCursor[Row]):
-    """`OwnCursor` on an asynchronous connection."""
+    """An asyncio cursor with psycopg's default adapters on any connection. Rows are tuples."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
         super().__init__(connection, row_factory=tuple_row)
 
     @property
     def adapters(self) -> AdaptersMap:
+        """The adapters of our own statements."""
         return DEFAULTS
