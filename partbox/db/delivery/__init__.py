@@ -1,1 +1,1 @@
-"""Statements of worker processes: records, cursors, parked rows, instances and their heartbeats."""
+"""The SQL of event delivery: instances, partitions, cursors, pages of the log, and parked rows."""

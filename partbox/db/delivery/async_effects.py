@@ -1,4 +1,4 @@
-"""The statements of a transaction of handlers on an asynchronous connection, which an application's code gets, too."""
+"""Statements in the transactions of asyncio handlers, on a connection that an application's code uses too."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,10 @@ from partbox.protocol.rows import CursorSave, SaveEntry
 
 
 async def run_script(conn: AsyncConnection[Any], script: bytes) -> tuple[str | None, ...]:
-    """See `blocking.run_script`."""
+    """Run several statements in one round trip and return the first row of the last result.
+
+    The tuple is empty if the last statement returned no row.
+    """
     cursor = await AsyncOwnCursor(conn).execute(script, prepare=False)
     while cursor.nextset():
         pass
@@ -23,7 +26,7 @@ async def run_script(conn: AsyncConnection[Any], script: bytes) -> tuple[str | N
 
 
 async def rollback_event(conn: AsyncConnection[Any]) -> None:
-    """See `effects.rollback_event`."""
+    """Roll back to the savepoint of the current event."""
     await AsyncOwnCursor(conn).execute(ROLLBACK_EVENT)
 
 
@@ -35,7 +38,12 @@ async def save(
     me: UUID,
     saves: tuple[Sequence[CursorSave], Sequence[SaveEntry], Sequence[int]],
 ) -> tuple[set[int], float]:
-    """See `cursors.save`: durable, of these cursors, parks and finished rows, in the session of `session`."""
+    """Save cursors, parked rows and finished rows durably, in the open transaction of `conn`. See `cursors.save`.
+
+    `session` is a connection of the session whose incarnation must still hold. Return the partitions that are still
+    owned, and the seconds that the server took. Raise `NewIncarnationError`, with `conn` closed, if the server crashed
+    or was replaced since the session began.
+    """
     values = save_values(session, subscription, me, *saves) | {"durable": True}
     texts = {name: None if value is None else str(value) for name, value in values.items()}
     cursor = await AsyncOwnCursor(conn).execute(query("save", schema), texts, prepare=False)

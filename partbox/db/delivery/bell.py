@@ -1,4 +1,4 @@
-"""The bell's flag, which is raised and lowered here, and the channel of rings: see `partbox.protocol.bell`."""
+"""Raise, lower and read the flag of the bell, and notify its channel. See `partbox.protocol.bell`."""
 
 from typing import NamedTuple
 
@@ -9,27 +9,29 @@ from partbox.protocol.bell import RING_BACK, flag_duration
 
 
 class BellSequence(NamedTuple):
-    """The sequence, by its oid, and how many transactions the server lets be prepared."""
+    """The sequence that holds the flag of the bell: its oid, and how many transactions the server allows to be
+    prepared.
+    """
 
     sequence: int
     prepared: int
 
 
 def bell_sequence(conn: Conn, schema: str) -> BellSequence | None:
-    """None: there is none that this role may set."""
+    """Return the bell's sequence, or None if there is none that this role may set."""
     row = conn.execute(query("bell_found", schema), {}).fetchone()
     return None if row is None else BellSequence(*row)
 
 
 def of(conn: Conn) -> int | None:
-    """The sequence whose flag the polls of this connection return; None if they do not."""
+    """Return the oid of the sequence whose flag the polls of this connection read, or None if they read none."""
     return conn.bell if isinstance(conn, WatchedConnection) else None
 
 
 def raise_flag(conn: Conn, schema: str, sequence: int, nap: float) -> bool | None:
-    """Raise the flag for naps of `nap` seconds from now on; whether it was up before.
+    """Raise the flag for a nap of `nap` seconds. Return whether it was up before.
 
-    None, and nothing done, where the server's notification queue is filling up.
+    Return None, with the flag unchanged, if the server's notification queue is filling up.
     """
     values = {"bell": sequence, "ahead": round(flag_duration(nap) * 1000)}
     ((_, until, was_up),) = fetch(conn, "bell_raise", schema, values)
@@ -37,17 +39,22 @@ def raise_flag(conn: Conn, schema: str, sequence: int, nap: float) -> bool | Non
 
 
 def lower_flag(conn: Conn, schema: str, sequence: int) -> None:
-    """Lower the flag, then call those who sleep back: two statements, for it must be down when they hear it."""
+    """Lower the flag, then notify all sleeping workers to return.
+
+    Two statements, because the flag must be down when a worker hears the notification.
+    """
     fetch(conn, "bell_lower", schema, {"bell": sequence})
     notify(conn, schema, RING_BACK)
 
 
 def notify(conn: Conn, schema: str, payload: str) -> bool:
-    """Notify all who listen; False where the server's notification queue is filling up."""
+    """Send a notification on the schema's channel. Return False, with nothing sent, if the server's queue is filling
+    up.
+    """
     ((is_sent,),) = fetch(conn, "bell_say", schema, {"payload": payload})
     return bool(is_sent)
 
 
 def listen(conn: Conn, schema: str) -> None:
-    """Hear the rings of a schema on this connection."""
+    """Listen on the schema's channel from now on."""
     conn.execute(plain_query("bell_listen", schema))

@@ -1,8 +1,8 @@
-"""The scripts that partbox sends around the handlers of a transaction.
+"""Scripts that run around the handlers of one transaction: begin an event, keep its effects, end with a save.
 
-Handlers share a transaction, and none of them is to notice. So a script behind each event that is done sets back what
-belongs to the session: settings, also the local ones, the role, cursors and temporary tables. It goes with the
-release of the event's savepoint, and costs no round trip. An event that fails needs none: its savepoint is rolled back.
+Handlers share a transaction and must not notice. The script behind each successful event resets the session: settings,
+local settings too, the role, cursors and temporary tables. It travels with the release of the event's savepoint and
+costs no round trip. A failed event needs no reset, because its savepoint is rolled back.
 """
 
 from functools import lru_cache
@@ -14,10 +14,10 @@ from partbox.db.sql import Conn, script
 from partbox.db.type_conversion import OwnCursor
 
 LOCK_TIMEOUT_MS = 1
-"""Milliseconds that an event waits for a lock behind another that is done, whose locks are held meanwhile.
+"""Milliseconds that an event may wait for a lock while finished events of the transaction hold their locks.
 
-Four processes that count up ten rows hold nearly all of them in each transaction. With 10 ms they got through half as
-many events as one process; with 50 ms through a twelfth, for each waited until it was its turn to give up.
+Four processes that increment ten rows hold nearly all of them in each transaction. With 10 ms they got through half as
+many events as one process. With 50 ms they got through a twelfth, since each waited until its own turn to give up.
 """
 
 SAVEPOINT = b"savepoint partbox_event"
@@ -29,9 +29,10 @@ BEGIN_WITH_SAVEPOINT = script("effects_begun", savepoint=sql.SQL(f"{SAVEPOINT.de
 
 
 class SessionDefaults(NamedTuple):
-    """What a session has by itself: its lock_timeout in milliseconds, and the script behind each event that is done.
+    """The settings that a session has by itself.
 
-    That sets back what the event has set. No lock is waited for longer than PATIENCE from there on.
+    `lock_timeout` is in milliseconds, 0 for none. `kept` is the script behind each successful event: it resets the
+    settings that the event has changed, and limits the wait for locks from there on to `LOCK_TIMEOUT_MS`.
     """
 
     lock_timeout: int
@@ -39,23 +40,28 @@ class SessionDefaults(NamedTuple):
 
     @classmethod
     def of(cls, row: tuple[str | None, ...]) -> "SessionDefaults":
-        """Make them of the row of `READ_SESSION`."""
+        """Return the defaults from the row of `READ_SESSION`."""
         set_back, lock_timeout = row[0] or "", int(row[1] or 0)
         patience = sql.Literal(min(LOCK_TIMEOUT_MS, lock_timeout or LOCK_TIMEOUT_MS))
         return cls(lock_timeout, script("effects_kept", set_back=sql.SQL(set_back), patience=patience))
 
     def end(self, limit: float) -> bytes:
-        """Return the script before the save: a client that freezes loses the transaction after `limit` seconds."""
+        """Return the script to run before the save. A client that freezes then loses the transaction after `limit`
+        seconds.
+        """
         return _end(int(limit * 1000), self.lock_timeout)
 
 
 def status_script(xid: str) -> bytes:
-    """Return the script that tells what became of the transaction of this id, such as `committed`."""
+    """Return the script that reads the status of a transaction, such as `committed`."""
     return script("effects_fate", xid=sql.Literal(xid))
 
 
 def rollback_event(conn: Conn) -> None:
-    """Roll back to the savepoint; by psycopg, which forgets then what it has prepared."""
+    """Roll back to the savepoint of the current event.
+
+    The statement goes through psycopg, which then forgets its prepared statements.
+    """
     OwnCursor(conn).execute(ROLLBACK_EVENT)
 
 

@@ -13,7 +13,10 @@ from partbox.db.sql import Conn, one_row, query, records, row, rows
 
 
 class Member(NamedTuple):
-    """An instance of the subscription; `left`: the rest of its lease (seconds), by the database's clock."""
+    """An instance of a subscription.
+
+    `left` is the rest of the lease by the database's clock. `left` and `lease` are in seconds.
+    """
 
     instance_id: UUID
     node: str
@@ -24,18 +27,20 @@ class Member(NamedTuple):
 
 
 class Renewal(NamedTuple):
-    """A heartbeat that the database took at `at`, or right after; `before`: the one that it had until then."""
+    """A heartbeat that the database took at `at` or right after, and the heartbeat `before` it."""
 
     before: datetime
     at: datetime
 
 
 class MembershipView(NamedTuple):
-    """A look at a subscription.
+    """The state of a subscription.
 
-    `clock`: the server's. `membership_version` changes whenever somebody joins, leaves or drains. `unassigned`: a
-    partition has no assignee; `orphaned`: one has an owner that is gone. `late`: the members that nobody has heard of
-    for a while.
+    - `clock`: the server's time
+    - `membership_version`: changes whenever a process joins, leaves or drains
+    - `unassigned`: a partition has no assignee
+    - `orphaned`: a partition has an owner that is gone
+    - `late`: members without a recent heartbeat, the only candidates for a burial
     """
 
     clock: datetime
@@ -48,10 +53,11 @@ class MembershipView(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunningHandler:
-    """A handler that has run for `seconds`, with its event; of a list, the first. Texts are cut, and may hold anything.
+    """A handler that has been running for `seconds`, with its event or the first event of a list.
 
-    `instance.running` is an array of such objects, but with `since` by the database's clock, taken when it writes: so
-    ages are read by one clock, whatever the hosts say. A last object counts, as `more`, the handlers that do not fit.
+    Texts are cut and may hold anything. The column `instance.running` is an array of such objects with `since` in place
+    of `seconds`. The database computes `since` when it writes, so the clocks of hosts do not matter. The last object
+    counts, as `more`, the handlers that do not fit.
     """
 
     handler: str
@@ -66,9 +72,9 @@ class RunningHandler:
 
 @dataclass(frozen=True, slots=True)
 class LifespanState:
-    """The lifespan that a process has been in for `seconds`; it works once that yields.
+    """The lifespan that a process has been in for `seconds`. The process works once the lifespan yields.
 
-    Until then it has a row that is leaving from the first, so that it gets no partitions. `instance.running` has an
+    Until then its row counts as leaving from the start, so that it gets no partitions. `instance.running` holds an
     object with the name.
     """
 
@@ -77,7 +83,7 @@ class LifespanState:
 
 
 class InstanceColumns(TypedDict):
-    """The columns that all processes of a node have alike; `lease` in seconds."""
+    """The columns of a new instance that all processes of a node share. `lease` is in seconds."""
 
     subscription: str
     node: str
@@ -89,17 +95,20 @@ class InstanceColumns(TypedDict):
 def register(
     conn: Conn, schema: str, *, pids: Sequence[int], supervisor: UUID | None = None, **columns: Unpack[InstanceColumns]
 ) -> dict[int, UUID]:
-    """Insert a row for each process; returns instance ids by pid. `supervisor` tells two nodes of one host apart."""
+    """Insert a row for each process and return the instance ids by pid. `supervisor` distinguishes two nodes of one
+    host.
+    """
     found = rows(conn, "register", schema, pids=list(pids), supervisor=supervisor, **columns)
     return {pid: instance for instance, pid in found}
 
 
 def heartbeat(conn: Conn, schema: str, draining: dict[UUID, bool]) -> dict[UUID, Renewal]:
-    """Renew these instances, each draining or not; returns the heartbeats of those that still exist.
+    """Renew the heartbeats of these instances, each draining or not, and return the renewals of all that still exist.
 
-    One that is not renewed may exist all the same: the function tells.
+    An instance that was not renewed by the short statement may exist all the same. The function decides.
     """
     found: list[Any] = []
+    # The single row needs no order of locks, so it takes a plain update instead of a function.
     if len(draining) == 1:
         ((instance, leaves),) = draining.items()
         found = fetch(conn, "heartbeat_of_one", schema, {"instance": instance, "draining": leaves})
@@ -114,13 +123,18 @@ def heartbeat(conn: Conn, schema: str, draining: dict[UUID, bool]) -> dict[UUID,
 
 
 def note_running(conn: Conn, schema: str, instance: UUID, running: Sequence[RunningHandler], more: int) -> None:
-    """Store the long-running handlers of this process, and how many `more`; with none the column becomes null."""
+    """Store the long-running handlers of this process, and how many `more` there are. The column is null if there are
+    none.
+    """
     stored = [*map(asdict, running), *([{"more": more}] if more else [])]
     conn.execute(query("note_running", schema), {"instance": instance, "running": orjson.dumps(stored).decode()})
 
 
 def parse_running(stored: list[dict[str, Any]] | None, at: datetime) -> tuple[tuple[RunningHandler, ...], int]:
-    """The handlers stored in a row, as of `at`, and how many more there are."""
+    """Return the handlers in a stored column, as they are at the time `at`, and the number that was left out.
+
+    Fields that this version does not know are ignored.
+    """
     objects, known = stored or [], {each.name for each in fields(RunningHandler)}
     running = [
         RunningHandler(
@@ -133,12 +147,12 @@ def parse_running(stored: list[dict[str, Any]] | None, at: datetime) -> tuple[tu
 
 
 def note_lifespan(conn: Conn, schema: str, instance: UUID, lifespan: LifespanState) -> None:
-    """Store that a process is in its lifespan, in the transaction that has made its row."""
+    """Store that a process is in a lifespan, in the transaction that inserted its row."""
     conn.execute(query("note_lifespan", schema), {"instance": instance, **asdict(lifespan)})
 
 
 def parse_lifespan(stored: list[dict[str, Any]] | None, at: datetime) -> LifespanState | None:
-    """The lifespan that the process of a row is in, as of `at`."""
+    """Return the lifespan in a stored column, as it is at the time `at`, or None."""
     for each in stored or []:
         if "lifespan" in each:
             return LifespanState(each["lifespan"], max(0.0, at.timestamp() - each["entered"]))
@@ -146,40 +160,46 @@ def parse_lifespan(stored: list[dict[str, Any]] | None, at: datetime) -> Lifespa
 
 
 def leave(conn: Conn, schema: str, instance: UUID) -> None:
-    """Note that the instance was told to stop; does not renew it."""
+    """Store that the instance is stopping. Its heartbeat is not renewed."""
     conn.execute(query("leave", schema), {"instance": instance})
 
 
 def note_handled_types(
     conn: Conn, schema: str, instance: UUID, subscription: str, types: Sequence[tuple[str, str | None]]
 ) -> None:
-    """Store the event types that a process handles, each with its aggregate type or None, or that it still does."""
+    """Store the event types that a process handles, or still handles, each with its aggregate type or None."""
     values = {"instance": instance, "subscription": subscription, "types": orjson.dumps(types).decode()}
     conn.execute(query("note_handled_types", schema), values)
 
 
 def watch(conn: Conn, schema: str, subscription: str, since: datetime | None) -> MembershipView:
-    """Look at a subscription; late are those who have not beaten for a quarter of their lease, or `since` a time."""
+    """Read the state of a subscription. Late members have sent no heartbeat for a quarter of their lease, or after
+    `since`.
+    """
     ((clock, membership_version, count, nodes, unassigned, orphaned, *late),) = fetch(
         conn, "watch", schema, {"subscription": subscription, "since": since}
     )
-    columns = [column or [] for column in late]  # nobody: no array
+    # With no late member the arrays are null.
+    columns = [column or [] for column in late]
     return MembershipView(clock, (membership_version, count), nodes, unassigned, orphaned, [*map(Member, *columns)])
 
 
 def members(conn: Conn, schema: str, subscription: str) -> list[Member]:
-    """Every instance of the subscription."""
+    """Return every instance of a subscription."""
     return records(conn, Member, "members", schema, subscription=subscription)
 
 
 def assignees(conn: Conn, schema: str, subscription: str) -> list[UUID | None]:
-    """The assignee of each partition; empty while the subscription is paused or missing."""
+    """Return the assignee of each partition, in order. The list is empty if the subscription is paused or missing."""
     return [assignee for (assignee,) in rows(conn, "assignees", schema, subscription=subscription)]
 
 
 def bury(conn: Conn, schema: str, victims: Sequence[UUID], *, known_dead: bool) -> tuple[list[UUID], int]:
-    """Delete the victims (only expired ones unless `known_dead`) and free all orphaned partitions; returns the deleted
-    instances and the number of partitions freed."""
+    """Delete the victims and free all orphaned partitions. Return the deleted instances and the number of partitions
+    freed.
+
+    Only instances whose lease has expired are deleted, unless `known_dead`.
+    """
     deleted, freed = one_row(conn, "bury", schema, victims=list(victims), known_dead=known_dead)
     return deleted, freed
 
@@ -192,13 +212,13 @@ def plan(
     seen: Sequence[UUID | None],
     planned: Sequence[UUID | None],
 ) -> bool:
-    """Apply the plan if members and assignees are still as seen; False if not."""
+    """Put a plan into force and return True. Return False if members or assignees have changed since."""
     values = {"members": sorted(members), "seen": list(seen), "planned": list(planned)}
     return _is_true(conn, "plan", schema, subscription=subscription, **values)
 
 
 def subscribed(conn: Conn, schema: str, subscription: str) -> bool:
-    """True if the subscription exists."""
+    """Return whether the subscription exists."""
     return _is_true(conn, "subscribed", schema, subscription=subscription)
 
 

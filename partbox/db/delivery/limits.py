@@ -1,4 +1,4 @@
-"""Limits of the handlers of a subscription: what operators have set, what each process keeps, all of it together."""
+"""Limits of handlers: what operators have set, what each process reports, and both merged for a subscription."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from partbox.protocol.limits import Rate
 MAX_VALUES: Final = 5  # values of `limit_by` that are named
 
 OperatorBound = float | str | None
-"""A bound as an operator has set it: "none" lifts it, None leaves it to the handler."""
+"""A limit that an operator has set. "none" lifts the limit, None leaves it as the handler declares it."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingValue:
-    """A value of `limit_by`, how many events of it wait for their turn, and for how many seconds the first has."""
+    """A value of `limit_by`, with the number of events that wait for it and the seconds that the first has waited."""
 
     value: str
     waiting: int
@@ -29,11 +29,15 @@ class WaitingValue:
 
 @dataclass(frozen=True, slots=True)
 class LimitReport:
-    """The limit that a process keeps for a handler, and what waits there.
+    """The limits that a process keeps for a handler, and the events that wait for them.
 
-    `rate`: calls that may start in a second, `at_once`: that may run at once, in the whole subscription; None: any
-    number. `by`: what both hold for each value of, if anything. `waiting`: events that wait for their turn, the first
-    for `waited` seconds; `values`: those of `by` for which they wait the longest. Texts are cut, and may hold anything.
+    - `rate`: calls that may start in a second, in the whole subscription; None for any number
+    - `at_once`: calls that may run at once, likewise
+    - `by`: the key whose every value has both limits for itself
+    - `waiting`, `waited`: the number of waiting events, and the seconds that the first has waited
+    - `values`: the values of `by` that have waited longest
+
+    Texts are cut and may hold anything.
     """
 
     handler: str
@@ -47,7 +51,7 @@ class LimitReport:
 
 @dataclass(frozen=True, slots=True)
 class LimitChange:
-    """Bounds that an operator has set for a handler, in force until they are reset; one that is None is as declared."""
+    """Limits that an operator has set for a handler, in force until they are reset. None leaves a limit as declared."""
 
     handler: str
     rate: OperatorBound
@@ -58,10 +62,10 @@ class LimitChange:
 
 @dataclass(frozen=True, slots=True)
 class HandlerLimit:
-    """The limit of a handler in the whole subscription, and what waits for its turn in all `processes` that keep it.
+    """The limits of a handler in the whole subscription, and the events that wait for them in all `processes`.
 
-    The fields are those of a process's KeptLimit. `change`: what an operator has set, None if nothing. Without any
-    process a bound that it leaves as declared is not known, and None.
+    The other fields are as in `LimitReport`. `change` is None if no operator has set anything. If no process reports
+    the handler, a limit that `change` leaves as declared is not known, and None.
     """
 
     subscription: str
@@ -77,12 +81,12 @@ class HandlerLimit:
 
     @property
     def rate_text(self) -> str:
-        """The rate as people write it, "none" if there is none, "as declared" where that is not known."""
+        """The rate as text: "none" if there is none, "as declared" if it is not known."""
         return self._bound_text(self.rate and str(Rate(self.rate)), None if self.change is None else self.change.rate)
 
     @property
     def at_once_text(self) -> str:
-        """The calls that may run at once, in the same way."""
+        """The number of calls at once as text, with the same two words."""
         return self._bound_text(
             self.at_once and f"{self.at_once:,}", None if self.change is None else self.change.at_once
         )
@@ -92,12 +96,12 @@ class HandlerLimit:
 
 
 def note(conn: Conn, schema: str, instance: UUID, kept: Sequence[LimitReport]) -> None:
-    """Store what this process keeps in its row."""
+    """Store the limits of this process in its row."""
     conn.execute(query("note_limits", schema), {"instance": instance, "limits": orjson.dumps(kept).decode()})
 
 
 def parse_column(stored: list[dict[str, Any]] | None) -> tuple[LimitReport, ...]:
-    """The limits stored in a row."""
+    """Return the reports in a stored column."""
     return tuple(
         LimitReport(**each | {"values": tuple(WaitingValue(**value) for value in each["values"])})
         for each in stored or []
@@ -105,7 +109,7 @@ def parse_column(stored: list[dict[str, Any]] | None) -> tuple[LimitReport, ...]
 
 
 def parse_changes(rows: Iterable[dict[str, Any]]) -> list[LimitChange]:
-    """The changes in rows whose numbers are JSON, which has no infinity, and whose time is that of Unix."""
+    """Return the changes in these rows. Numbers are JSON, which has no infinity, and times are Unix times."""
     return [
         LimitChange(
             row["handler"],
@@ -119,7 +123,7 @@ def parse_changes(rows: Iterable[dict[str, Any]]) -> list[LimitChange]:
 
 
 def merge(subscription: str, kept: Iterable[LimitReport], changed: Iterable[LimitChange]) -> tuple[HandlerLimit, ...]:
-    """The limits of a subscription by handler: sums over its processes, with what operators have set."""
+    """Return the limits of a subscription by handler: sums over its processes, with the changes of operators."""
     reports: dict[str, list[LimitReport]] = {}
     for each in kept:
         reports.setdefault(each.handler, []).append(each)
@@ -149,6 +153,7 @@ def _sum_reports(subscription: str, handler: str, kept: list[LimitReport], chang
 
 
 def _longest_waiting(values: Iterable[WaitingValue]) -> tuple[WaitingValue, ...]:
+    """Sum the values of several processes and return the `MAX_VALUES` that have waited longest."""
     found: dict[str, WaitingValue] = {}
     for each in values:
         before = found.get(each.value, WaitingValue(each.value, 0, 0.0))

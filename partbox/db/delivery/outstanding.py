@@ -1,4 +1,4 @@
-"""The unfinished work of a subscription, as its cursors and parked rows say."""
+"""Read the unfinished work of a subscription from its cursors and parked rows."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from partbox.protocol.outstanding import OutstandingWork
 
 
 class UnfinishedEvents(NamedTuple):
-    """Events of one kind that are not finished; `due_in`: seconds until the first is due, None if it has no time."""
+    """Unfinished events of one kind. `due_in`: seconds until the first is due, None if none has a due time."""
 
     what: str
     events: int
@@ -15,11 +15,11 @@ class UnfinishedEvents(NamedTuple):
 
 
 def outstanding(conn: Conn, schema: str, subscription: str) -> OutstandingWork:
-    """Return the unfinished work of a subscription, none of one that does not exist."""
+    """Return the unfinished work of a subscription. A subscription that does not exist has none."""
     found = row(conn, "outstanding", schema, subscription=subscription)
     return OutstandingWork(*(found or ()))
 
 
 def left_over(conn: Conn, schema: str, subscription: str) -> list[UnfinishedEvents]:
-    """Return the kinds of unfinished events with their numbers; of records to be read at most 1,000 are counted."""
+    """Return the kinds of unfinished events with their numbers. At most 1,000 unread records are counted."""
     return records(conn, UnfinishedEvents, "left_over", schema, subscription=subscription)

@@ -1,4 +1,7 @@
-"""Parked rows: those that block their key, those ahead of a cursor, those that are due; and the form a save takes."""
+"""Read parked rows.
+
+Row security is off for each statement, so that a policy cannot hide a row.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,17 +12,20 @@ from partbox.protocol.rows import LooseRows, StoredRow
 
 
 def blocking(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> list[StoredRow]:
-    """The rows that block their key, in id order."""
+    """Return the parked rows that block their aggregate key, in the order of ids."""
     return [StoredRow(*row) for row in _rows(conn, "blocking", schema, subscription, partitions)]
 
 
 def ahead(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> list[tuple[int, int]]:
-    """(partition, record id) of the rows that the saved cursor may not have passed."""
+    """Return partition and id of the parked rows that the saved cursor may not have passed yet.
+
+    A poll returns these records again. Dead and discarded rows are included.
+    """
     return _rows(conn, "ahead", schema, subscription, partitions)
 
 
 def loose_rows(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> dict[int, LooseRows]:
-    """Return the rows that block nothing, counted by partition."""
+    """Return the counts of rows that block nothing, by partition."""
     rows = _rows(conn, "loose_rows", schema, subscription, partitions)
     return {number: LooseRows(*counts) for number, *counts in rows}
 
@@ -34,14 +40,20 @@ def due(  # noqa: PLR0917  as the statement has them
     room: int,
     letters: int,
 ) -> list[StoredRow]:
-    """Return at most `room` rows that block nothing and are not `taken`: first the `early` ones that wait for a permit,
-    then those that are due, in id order. Behind them come at most `letters` dead ones that are owed to the hook."""
+    """Return due rows that block nothing and are not in memory, in the order of ids.
+
+    - `taken`: ids of rows that are in memory
+    - `early`: ids of rows that wait for a permit and got it before they are due. They come first.
+    - `room`: the most rows to return
+    - `letters`: the most dead rows to return in addition, which are owed to the dead-letter hook, the longest waiting
+      first
+    """
     more = {"taken": list(taken), "early": list(early), "room": room, "letters": letters}
     return [StoredRow(*row) for row in _rows(conn, "due", schema, subscription, partitions, **more)]
 
 
 def may_start(conn: Conn, schema: str, subscription: str, record_ids: Sequence[int]) -> set[int]:
-    """The ids of those scheduled records that are due and nobody cancels; gives up the cancelled ones."""
+    """Return the scheduled records among `record_ids` that are due and not canceled. Canceled ones are given up."""
     values = {"subscription": subscription, "record_ids": list(record_ids)}
     return {id for (id,) in conn.execute(query("may_start", schema), values)}
 

@@ -1,13 +1,13 @@
-"""Proof that a session reads everything: an answer that may be less than everything is an error, never "nothing there".
+"""Prove that a session reads everything. An incomplete answer is an error, never "nothing there".
 
-In our sessions row security is off, so PostgreSQL raises instead of hiding rows. Behind a pooler, which passes no
-options on, the statements that move a cursor say themselves whether the log was read whole, and the others run in
-transactions in which it is off. A session remembers which tables it began with, what the log is made of, and how many
-ids were drawn, which never falls. What contradicts that ends the session, and the next one begins with the checks of
-the function `intact`.
+Row security is off in our sessions, so PostgreSQL raises instead of hiding rows. Behind a pooler, which passes no
+options on, the statements that move a cursor report whether the log was read whole, and all others run in transactions
+with row security off. A session remembers its tables, the definition of the log, and the number of ids drawn, which
+never falls. A contradiction ends the session, and the next session begins with the checks of the SQL function `intact`.
 
-Polls are frequent, so proof of the log may cost them nothing: PostgreSQL computes it when it plans a poll, and plans
-anew once anything of the log has changed (see the function `log_planned`). Looked up by each poll it cost 20 of 75 us.
+Polls are frequent, so the proof of the log must cost them nothing. PostgreSQL computes it when it plans a poll, and
+plans again after anything of the log has changed (see the SQL function `log_planned`). A look-up in each poll took 20
+of 75 us.
 """
 
 from collections.abc import Iterator
@@ -23,21 +23,24 @@ from partbox.db.sql import Conn, query
 from partbox.text.wording import counted
 
 SESSION_ENDING_STATES = ("0A", "22023", "3F", "42", "55000", "XX")
-"""SQLSTATEs, or their first digits: a relation or a privilege is gone, a plan does not fit, or `intact` has raised.
+"""SQLSTATEs or their first digits: a relation or privilege is gone, a plan does not fit, or `intact` has raised.
 
-22023: a function remembers arrays of the rows of a table that was dropped since.
+22023: a function remembers arrays of rows of a table that was dropped since.
 """
 
 
 class PartialReadError(OperationalError):
-    """A session may have read less than everything there is."""
+    """A session may have read less than everything."""
 
 
 @dataclass(slots=True)
 class SessionBaseline:
-    """The log with its sequence and the tables that saves write to, by oids; what the log is made of; the ids drawn.
+    """The facts that a session began with.
 
-    `made` is what `log_now` says, None before the first poll.
+    - `log`: the oids of the log and its sequence
+    - `tables`: the oids of the tables that saves write to
+    - `made`: the definition of the log as `log_now` returns it, None before the first poll
+    - `drawn`: the number of ids drawn
     """
 
     log: int | None = None
@@ -47,7 +50,7 @@ class SessionBaseline:
 
 
 def begin(conn: Conn, schema: str) -> SessionBaseline:
-    """The basis of a session that begins now."""
+    """Read the baseline of a new session and store it on the connection."""
     log, tables = conn.execute(query("tables_begin", schema), {}).fetchone() or (None, None)
     baseline = SessionBaseline(log, tables)
     if isinstance(conn, WatchedConnection):
@@ -56,12 +59,12 @@ def begin(conn: Conn, schema: str) -> SessionBaseline:
 
 
 def of(conn: Conn) -> SessionBaseline:
-    """The basis of the session of this connection; a blank one where none has begun."""
+    """Return the baseline of this connection's session, or an empty one if none has begun."""
     return conn.baseline if isinstance(conn, WatchedConnection) and conn.baseline is not None else SessionBaseline()
 
 
 def intact(conn: Conn, schema: str, subscription: str | None = None) -> None:
-    """Raise psycopg.Error unless everything that was published can be read, by this subscription or by each."""
+    """Raise `psycopg.Error` unless everything that was published can be read, by this subscription or by each."""
     with without_row_security(conn):
         if conn.execute(query("is_shadowed", schema), {}).fetchone() == (True,):
             raise PartialReadError("search_path puts pg_catalog behind other schemas: leave it out, by `alter role`")
@@ -69,7 +72,11 @@ def intact(conn: Conn, schema: str, subscription: str | None = None) -> None:
 
 
 def check_none_hidden(conn: Conn, schema: str, subscription: str) -> None:
-    """Raise UnseenError if the sequence will give out ids that are used, or gave out ids that cursors had passed."""
+    """Raise `PartialReadError` if the id sequence will draw ids that are used, or has drawn ids that cursors had
+    passed.
+
+    Both happen when the sequence `record_id_seq` is set back. The error says how to repair it.
+    """
     with without_row_security(conn):
         used, ids = conn.execute(query("ids", schema), {}).fetchone() or (0, None)
         hidden = conn.execute(query("hidden", schema), {"subscription": subscription}).fetchone()
@@ -87,28 +94,31 @@ def check_none_hidden(conn: Conn, schema: str, subscription: str) -> None:
 
 
 def raise_sequence_sql(schema: str, used: int) -> str:
-    """Return the statement that sets the sequence of record ids to the greatest id that is used."""
+    """Return the statement that raises the id sequence to the greatest id in use."""
     sequence = compose.Identifier(schema, "record_id_seq").as_string(None)
     return compose.SQL("select setval({}, {})").format(compose.Literal(sequence), compose.Literal(used)).as_string(None)
 
 
 def lower_cursors_sql(schema: str, first: int) -> str:
-    """Return the statement after which cursors find the records from `first` on that they have passed unread."""
+    """Return the statement that makes cursors find the records from id `first` on, which they have passed unread."""
     lower = "update {}.partition set floor_id = {below} where floor_id > {below}"
     return compose.SQL(lower).format(compose.Identifier(schema), below=compose.Literal(first - 1)).as_string(None)
 
 
 def check_same_log(conn: Conn, log: int) -> None:
-    """Close the connection and raise UnseenError unless `log` is the log, and its sequence, of the session's begin."""
+    """Close the connection and raise `PartialReadError` unless `log` is the log and the sequence of the session's
+    baseline.
+    """
     if log != (of(conn).log or log):
         conn.close()
         raise PartialReadError("the log of this session, or its sequence, is gone: another has taken its place")
 
 
 def check_log_version(conn: Conn, schema: str, made: int | str | bytes | None) -> bool:
-    """True if a poll read a log that is known to be whole. Else learn what it is made of now: the poll does not count.
+    """Return True if the log's definition is the known one. Otherwise note the new definition: the poll does not count.
 
-    `made`: what the statement has answered. UnseenError, or another psycopg.Error, if it is not whole.
+    `made` is the answer of the poll. Close the connection and raise `PartialReadError` if row security hides records or
+    the log is another one.
     """
     if made is None:
         conn.close()
@@ -124,7 +134,11 @@ def check_log_version(conn: Conn, schema: str, made: int | str | bytes | None) -
 
 
 def drawn(conn: Conn, ids: int | str | None) -> int:
-    """The ids drawn so far, as a statement has returned them; the connection is closed if they cannot be true."""
+    """Return the number of ids drawn as an int, and note it in the baseline.
+
+    Close the connection and raise `PartialReadError` if the number has fallen. Raise `InsufficientPrivilege` if the
+    role cannot read the sequence.
+    """
     if ids is None:
         raise InsufficientPrivilege("permission denied for sequence record_id_seq: grant select on it to this role")
     baseline, now = of(conn), int(ids)
@@ -139,15 +153,18 @@ def drawn(conn: Conn, ids: int | str | None) -> int:
 
 @contextmanager
 def without_row_security(conn: Conn) -> Iterator[None]:
-    """PostgreSQL raises in this block where row security would hide rows, also behind a pooler."""
+    """Make PostgreSQL raise where row security would hide rows, for the statements of the block.
+
+    Only a session behind a pooler needs a transaction for that.
+    """
     if not (isinstance(conn, WatchedConnection) and conn.pooled):
         yield
         return
     with conn.transaction():
-        conn.execute(query("row_security_off", "partbox"), {})  # of no schema
+        conn.execute(query("row_security_off", "partbox"), {})
         yield
 
 
 def ends_session(error: Error) -> bool:
-    """True if the error says that something which the session had is gone."""
+    """Return whether the error says that something of the session is gone, so that a new one must begin."""
     return isinstance(error, PartialReadError) or (error.sqlstate or "").startswith(SESSION_ENDING_STATES)

@@ -1,7 +1,7 @@
-"""Reading the log: fences, pages, and the bodies of parked records. Columns that nobody asks for are not decoded.
+"""Read the log: pages, and the bodies of parked records.
 
-Pages and bodies leave out large payloads and names, so that a statement of many records returns few bytes; `payloads`
-fetches those, bounded by bytes.
+Pages and bodies leave out large payloads and names, so that a statement of many records returns few bytes. `payloads`
+fetches them, bounded by bytes. Columns that nobody reads are not decoded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,18 @@ from partbox.protocol.horizon import Fence, Page, fence
 from partbox.protocol.quick_poll import bits, ids
 from partbox.protocol.sweep import Sweep
 
-FLOOR, AGE, LIFE, SNAPSHOT, CLOCK, LOG, DRAWN, UP = 1, 3, 4, 5, 6, 7, 9, 10  # of the last row, which is no record
+# Columns of the last row of a page, which is no record.
+FLOOR, AGE, LIFE, SNAPSHOT, CLOCK, LOG, DRAWN, UP = 1, 3, 4, 5, 6, 7, 9, 10
 
 
 class PolledPage(NamedTuple):
-    """One page: its snapshot N; for each ask the floor that bounded its late search; the rows; the server's clock then
-    (microseconds since 2000), the ids drawn by then, and what is known of the rows."""
+    """A page of a full poll.
+
+    - `snapshot`: the snapshot N that the page was read at
+    - `floors`: for each request the floor that bounded its search for late records
+    - `clock`: the server's clock, in microseconds since 2000
+    - `drawn`: the ids drawn by then
+    """
 
     snapshot: str
     floors: list[int]
@@ -37,8 +43,13 @@ class PolledPage(NamedTuple):
 
 
 class QuickPage(NamedTuple):
-    """The page of a quick poll: its snapshot N, a fence, the floor that its search began above, the rows in the order
-    of ids, the server's clock, the seconds for which the bell's flag is up, and what is known of the rows."""
+    """A page of a quick poll, with a fence.
+
+    - `floor`: the id that the search began above
+    - `rows`: in the order of ids
+    - `clock`: the server's clock, in microseconds since 2000
+    - `up`: seconds for which the flag of the bell stays up
+    """
 
     snapshot: str
     fence: Fence
@@ -49,7 +60,6 @@ class QuickPage(NamedTuple):
     stats: PageStats
 
 
-# Which ids, of whom, and how: none of it says anything without the others.
 def poll(
     conn: Conn,
     schema: str,
@@ -61,11 +71,11 @@ def poll(
     cap: int | None = None,
     sweep: Sweep | None = None,
 ) -> PolledPage:
-    """Read one page of ids up to `hi`; every ask reads above `lo`. `shared` is the page of the partitions in lockstep.
-    Each base is sent once.
+    """Read one page of ids up to `hi`. Every request reads above `lo`.
 
-    Returns at most `cap` + 1 late records of each partition. What is new for those that take part in the `sweep` comes
-    last, in the order of ids, whatever their rooms.
+    Requests whose `base` is `shared` are in lockstep. Each base is sent once. At most `cap` + 1 late records of each
+    partition are returned. New records of partitions in the `sweep` come last, in the order of ids, regardless of their
+    rooms.
     """
     bases = [ask.base for ask in asks]
     own = {base: number for number, base in enumerate(dict.fromkeys(base for base in bases if base is not shared), 1)}
@@ -93,7 +103,10 @@ def poll(
 
 
 def quick(conn: Conn, schema: str, shared: Page, partitions: str) -> QuickPage:
-    """Everything of these `partitions` (see `bits`) that `shared` does not see, but at most `cursor.MAX_LATE` + 1."""
+    """Read everything in these partitions that `shared` does not see, but at most `MAX_LATE` + 1 records.
+
+    `partitions` has a bit for each partition (see `quick_poll.bits`).
+    """
     own = {"partitions": partitions, "most": cursor.MAX_LATE, "bell": bell.of(conn)}
     above, end = ids(shared)
     head, rows, stats = _fetch_page(
@@ -101,15 +114,18 @@ def quick(conn: Conn, schema: str, shared: Page, partitions: str) -> QuickPage:
     )
     snapshot, drawn = head[SNAPSHOT], proof.drawn(conn, head[DRAWN])
     made = fence(drawn, int(head[AGE]), int(snapshot.split(":")[1]))
-    up = flag_seconds_left(None if head[UP] is None else int(head[UP]))  # raw on a lean connection
+    # The value is raw text on a connection with few loaders.
+    up = flag_seconds_left(None if head[UP] is None else int(head[UP]))
     return QuickPage(snapshot, made, head[FLOOR], rows, int(head[CLOCK]), up, stats)
 
 
 def _fetch_page(
     conn: Conn, name: str, schema: str, values: Mapping[str, object], planned: Mapping[str, int]
 ) -> tuple[Row, list[Row], PageStats]:
-    """The last row of a poll, the records, and what is known of these. Asked again if the log is not made of what was
-    known."""
+    """Run a poll and return its last row, its records, and statistics of the records.
+
+    The poll is repeated if the log's definition has changed. Raise `PartialReadError` if the last row is missing.
+    """
     sequence, value = server_incarnation.of(conn)
     sent = {**values, **planned, "life": sequence}
     while True:
@@ -118,18 +134,18 @@ def _fetch_page(
         if not rows or rows[-1][0] is not None:
             text = "a page of the log was cut: something between here and the server limits what it returns"
             raise proof.PartialReadError(text)
-        head = rows.pop()  # no record: where it is, so is all before it
+        # This row is not a record. Where it arrives, everything before it has arrived.
+        head = rows.pop()
         server_incarnation.check(conn, head[LIFE] == (None if value is None else str(value)))
         if proof.check_log_version(conn, schema, head[LOG]):
             return head, rows, stats
 
 
 def _add_to_stats(stats: PageStats, rows: Sequence[Row]) -> None:
-    stats.add(rows if rows[-1][0] is not None else rows[:-1])  # the last is no record
+    stats.add(rows if rows[-1][0] is not None else rows[:-1])
 
 
 def _shared_parameters(page: Page | None) -> dict[str, object]:
-    """The page of the partitions in lockstep, as parameters of a poll."""
     return {
         "snapshot": page.snapshot if page else None,
         "settled": page.settled if page else None,
@@ -139,7 +155,6 @@ def _shared_parameters(page: Page | None) -> dict[str, object]:
 
 
 def _own_parameters(bases: Mapping[Page, int]) -> dict[str, str]:
-    """The pages that partitions have of their own, by number, as parameters of a poll."""
     listed = [(number, *each) for base, number in bases.items() for each in base.listed]
     return {
         "own_snapshots": array_literal(base.snapshot for base in bases),
@@ -151,7 +166,6 @@ def _own_parameters(bases: Mapping[Page, int]) -> dict[str, str]:
 
 
 def _ask_parameters(asks: Sequence[ReadRequest], sweep: Sweep | None) -> dict[str, str]:
-    """The partitions of a poll, but for the pages that they are read from, as parameters."""
     partitions, last_ids, rooms, _, untils, afters = zip(*asks, strict=True)
     return {
         "partitions": integer_array(partitions),
@@ -163,7 +177,6 @@ def _ask_parameters(asks: Sequence[ReadRequest], sweep: Sweep | None) -> dict[st
 
 
 def _sweep_parameters(sweep: Sweep | None) -> dict[str, object]:
-    """The sweep as parameters of a poll."""
     if sweep is None:
         return {"swept_from": 0, "swept_to": 0, "swept_most": 0, "swept": bits(()), "swept_ids": "{}"}
     return {
@@ -176,7 +189,10 @@ def _sweep_parameters(sweep: Sweep | None) -> dict[str, object]:
 
 
 def bodies(conn: Conn, schema: str, wanted: Sequence[tuple[int, int]]) -> list[Row]:
-    """The records of these (partition, id), in id order, with `CANCELLING`; one that is gone is missing."""
+    """Return the records with these (partition, id), in the order of ids. A record that is gone is missing.
+
+    The last column of a record says whether a delayed event is canceled or may be.
+    """
     with proof.without_row_security(conn):
         return fetch(conn, "bodies", schema, _id_parameters(wanted))
 
@@ -184,9 +200,10 @@ def bodies(conn: Conn, schema: str, wanted: Sequence[tuple[int, int]]) -> list[R
 def payloads(
     conn: Conn, schema: str, wanted: Sequence[tuple[int, int]], most: int
 ) -> dict[tuple[int, int], Row | None]:
-    """The first of these (partition, id), whole, up to `most` bytes together; None for one that is gone.
+    """Return whole records for the first of these (partition, id), up to `most` bytes together. None: the record is
+    gone.
 
-    At least one is returned, and the last may exceed the limit.
+    At least one record is returned, and the last may exceed the limit.
     """
     with proof.without_row_security(conn):
         rows = fetch(conn, "payloads", schema, {**_id_parameters(wanted), "bytes": most})

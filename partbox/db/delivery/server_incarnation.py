@@ -1,8 +1,8 @@
-"""The incarnation of the server that a session began in: a crash or failover ends it, and the connection may not tell.
+"""Recognize a server that crashed or was replaced during a session, which the connection may not show.
 
-Ids and transaction ids that a session remembers are valid in one incarnation only. Its statements return it with what
-they read; if it has changed the connection is closed, so that it is handled as a lost one. In the database it is the
-sequence `life`.
+Ids and transaction ids that a session remembers are valid in one incarnation of the server only. Each statement returns
+the incarnation with its rows. If it has changed, the connection is closed and handled as a lost one. In the database
+the incarnation is the value of the sequence `life`, which a crash resets.
 """
 
 from typing import NamedTuple
@@ -15,11 +15,11 @@ from partbox.db.sql import Conn, query
 
 
 class NewIncarnationError(OperationalError):
-    """The server has crashed, or another has taken its place, since the session began."""
+    """The server crashed or was replaced since the session began."""
 
 
 class Incarnation(NamedTuple):
-    """A sequence that a crash resets, and its value in this incarnation."""
+    """The incarnation of a server: the oid of a sequence that a crash resets, and its value."""
 
     sequence: int | None
     value: int | None
@@ -27,17 +27,21 @@ class Incarnation(NamedTuple):
 
 REPLACED_TEXT = "the server has crashed or was replaced since: what was read of it does not hold any more"
 UNKNOWN_INCARNATION = Incarnation(None, None)
-"""The incarnation of a server that cannot tell: PostgreSQL 14, or a role that may not set the sequence."""
+"""The incarnation of a server that has none: PostgreSQL 14, or a role that may not set the sequence."""
 
 
 def begin(conn: Conn, schema: str) -> Incarnation:
-    """The incarnation that the server is in. A sequence that cannot be read since a promotion is made anew."""
+    """Return the incarnation of the server, and set one if a crash has reset it.
+
+    A sequence that cannot be read since a promotion is created again.
+    """
     try:
         _ensure(conn, schema)
     except InternalError_:
         conn.execute(query("life_anew", schema), {})
         _ensure(conn, schema)
-    return _ensure(conn, schema)  # as it is now, if several have set it at once
+    # Several sessions may have set the value at the same time. This reads the value that remained.
+    return _ensure(conn, schema)
 
 
 def _ensure(conn: Conn, schema: str) -> Incarnation:
@@ -46,7 +50,7 @@ def _ensure(conn: Conn, schema: str) -> Incarnation:
 
 
 def of(conn: Conn) -> Incarnation:
-    """The incarnation that the session of this connection began in."""
+    """Return the incarnation that a session began in."""
     return (
         conn.incarnation
         if isinstance(conn, WatchedConnection) and conn.incarnation is not None
@@ -55,12 +59,14 @@ def of(conn: Conn) -> Incarnation:
 
 
 def note(conn: WatchedConnection, incarnation: Incarnation) -> None:
-    """Note that the session of this connection began in `incarnation`."""
+    """Keep the incarnation at the connection."""
     conn.incarnation = incarnation
 
 
 def check(conn: Conn, same: bool) -> None:
-    """Close the connection and raise NewIncarnationError unless the server is still in the `same` one."""
+    """Close the connection and raise `NewIncarnationError` unless the server is in the `same` incarnation as the
+    session.
+    """
     if not same:
         conn.close()
         raise NewIncarnationError(REPLACED_TEXT)

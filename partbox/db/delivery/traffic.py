@@ -1,4 +1,4 @@
-"""The traffic of the sinks of a process, as stored in its row of `instance`: an array with an object for each sink."""
+"""The traffic of a process's sinks, stored in its row of `instance` as an array with one object per sink."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -10,16 +10,22 @@ import orjson
 from partbox.db.sql import Conn, query
 
 DEAD_LETTERS = "dead letters to "
-"""Begins the name of a sink that is told of dead events: the hook, or the target of `--dead-to`."""
+"""The beginning of the name of a sink that gets dead events: the hook, or the target of `--dead-to`."""
 SUMMED_FIELDS = ("sent", "in_flight", "retries", "seconds")
 
 
 @dataclass(frozen=True, slots=True)
 class SinkTraffic:
-    """The messages of a sink: `sent` are acknowledged, `in_flight` not yet answered, `retries` are sent again.
+    """The messages of one sink.
 
-    `seconds`: the sum of the times that acknowledged messages took. `error`: why the last sending failed, after which
-    nothing was acknowledged; so it has been for `failing` seconds. Texts are cut, and may hold anything.
+    - `sent`: acknowledged messages
+    - `in_flight`: messages without an answer yet
+    - `retries`: messages sent again
+    - `seconds`: the time that acknowledged messages took, in total
+    - `error`: why the last attempt failed, None if a message was acknowledged since
+    - `failing`: seconds for which sending has failed
+
+    Texts are cut and may hold anything.
     """
 
     sink: str
@@ -32,28 +38,28 @@ class SinkTraffic:
 
     @property
     def takes_dead_letters(self) -> bool:
-        """True if it is told of dead events."""
+        """True if the sink gets dead events."""
         return self.sink.startswith(DEAD_LETTERS)
 
     @property
     def mean(self) -> float | None:
-        """Seconds until a message is acknowledged, on average; None before the first."""
+        """Seconds until a message is acknowledged, on average. None before the first."""
         return self.seconds / self.sent if self.sent else None
 
 
 def note(conn: Conn, schema: str, instance: UUID, traffic: Sequence[SinkTraffic]) -> None:
-    """Store the traffic of this process's sinks in its row."""
+    """Store the traffic of a process."""
     stored = orjson.dumps([asdict(each) for each in traffic]).decode()
     conn.execute(query("note_sinks", schema), {"instance": instance, "sinks": stored})
 
 
 def parse_column(stored: list[dict[str, Any]] | None) -> tuple[SinkTraffic, ...]:
-    """The sinks stored in a row."""
+    """Return the traffic in a stored column."""
     return tuple(SinkTraffic(**each) for each in stored or [])
 
 
 def merge(traffic: Iterable[SinkTraffic]) -> list[SinkTraffic]:
-    """One for each sink of several processes: sums, and the error that has lasted the longest; failing ones first."""
+    """Sum the traffic of several processes by sink, failing sinks first. The error that has lasted longest is kept."""
     found: dict[str, list[SinkTraffic]] = {}
     for each in traffic:
         found.setdefault(each.sink, []).append(each)
