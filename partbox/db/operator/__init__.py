@@ -1,1 +1,5 @@
-"""Statements of what operators do: dead and blocked events, subscriptions, purge, rebase, imports."""
+"""The SQL of operators: dead and blocked events, subscriptions, limits, purges, rebases, imports, archives and
+segments.
+
+Each module has one function per named query.
+"""

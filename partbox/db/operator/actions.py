@@ -1,7 +1,7 @@
-"""The acts of operators, each noted in its own statement; see `sql/queries/actions.sql`.
+"""Record the actions of operators, each in the statement that performs it. See `sql/queries/actions.sql`.
 
-A note that cannot be written, for want of a right or because a trigger keeps the row out, refuses the act: nobody
-changes anything unseen. Whatever changes nothing leaves no note.
+If the record cannot be written, because a privilege is missing or a trigger drops the row, the action fails too: nobody
+changes anything unseen. An action that changes nothing is not recorded.
 """
 
 import socket
@@ -29,6 +29,7 @@ VERBS = {
     "limit": ("set", "reset"),
     "archive": ("begin", "end"),
 }
+"""Verbs of operators by noun. Each is a query `noun_verb`."""
 ACTION_WORDS = (
     "cancel",
     "import",
@@ -36,16 +37,19 @@ ACTION_WORDS = (
     "rebase",
     *(f"{noun} {verb}" for noun, verbs in VERBS.items() for verb in verbs),
 )
+"""All words by which actions are recorded."""
 
 _identity: ContextVar[str | None] = ContextVar("identity", default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorAction:
-    """An act of an operator that changed something: `who` did what, and when, by the database's clock.
+    """A recorded action of an operator that changed something.
 
-    `action` is the words of the command, such as "dead replay". `target` says on what: records by their
-    `record_ids`, an aggregate, filters, a reason. `count`: of records, partitions or rows that were changed.
+    - `at`: the time by the database's clock
+    - `action`: the words of the command, such as "dead replay"
+    - `target`: the objects of the action: `record_ids`, an aggregate, filters, a reason. Secrets are masked.
+    - `count`: the number of changed records, partitions or rows
     """
 
     id: int
@@ -59,10 +63,10 @@ class OperatorAction:
 
 @contextmanager
 def acting_as(identity: str | None) -> Iterator[None]:
-    """While it lasts, in this thread or task, `identity` is who acts: the user of a program that embeds this one.
+    """Record the actions in the block under `identity`, in this thread or task.
 
-    None: the user of this process, as before. PartboxError for what is no text, or an empty one. Long ones are cut,
-    and what is not printable in them is escaped.
+    For a program that embeds partbox and has users of its own. None means the user of this process. Long texts are cut,
+    and characters that are not printable are escaped. Raise `PartboxError` for a value that is no text or an empty one.
     """
     if identity is not None and not (isinstance(identity, str) and identity.strip()):
         raise PartboxError(f"identity {identity!r} must be a text that names who acts, such as 'alice@example.com'")
@@ -74,19 +78,20 @@ def acting_as(identity: str | None) -> Iterator[None]:
 
 
 def current_actor() -> str:
-    """The identity that acts, else the user and the host of this process."""
+    """Return the name to record actions under: the identity, or the user and host of this process."""
     return _identity.get() or printable_line(f"{_user()}@{socket.gethostname()}")
 
 
 def _user() -> str:
     try:
         return getuser()
-    except (OSError, KeyError, ImportError):  # a user without a name, as in a container
+    # The user may have no name, as in a container.
+    except (OSError, KeyError, ImportError):
         return f"process {getpid()}"
 
 
 def act(conn: Conn, query: str, schema: str, target: Mapping[str, object], **values: object) -> list[tuple[Any, ...]]:
-    """The rows of the act that this query is, which has a column `changed`; noted if it changed anything."""
+    """Run a query that has a column `changed`, and return its rows. The action is recorded if it changed anything."""
     note_values = action_values(query.replace("_", " "), target)
     with conn.cursor(row_factory=tuple_row) as cursor:
         return cursor.execute(wrap_query("acted", query, schema), note_values | values).fetchall()
@@ -94,7 +99,7 @@ def act(conn: Conn, query: str, schema: str, target: Mapping[str, object], **val
 
 @dataclass(slots=True)
 class LongAction:
-    """An act of several statements, or transactions: one note, which counts what each of them has changed."""
+    """An action of several statements or transactions, with one record that counts the changes of all."""
 
     schema: str
     action: str
@@ -102,19 +107,21 @@ class LongAction:
     _id: int | None = None
 
     def count(self, conn: Conn, changed: int) -> None:
-        """Count it; in the transaction that changes it, both are there or neither."""
+        """Add `changed` rows to the record. Call this in the transaction that changes them, so that both are there or
+        neither.
+        """
         if changed:
             values = action_values(self.action, self.target) | {"changed": changed, "id": self._id}
             (self._id,) = one_row(conn, "action_counted", self.schema, **values)
 
 
 def action_values(action: str, target: Mapping[str, object]) -> dict[str, object]:
-    """The values of the query `action_values`."""
+    """Return the parameters of the query `action_values`."""
     return {"who": current_actor(), "action": action, "target": orjson.dumps(target).decode(), "subscription": None}
 
 
 def list_actions(conn: Conn, schema: str, limit: int, **asked: object) -> list[OperatorAction]:
-    """At most `limit` actions, the newest first."""
+    """Return at most `limit` recorded actions, the newest first."""
     return records(conn, _build_action, "actions_list", schema, limit=limit, **asked)
 
 

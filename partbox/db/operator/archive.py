@@ -1,4 +1,8 @@
-"""Reading the log for an archive, and notes of its progress; see `sql/queries/archive.sql`."""
+"""Read the log for an archive, and note the progress. See `sql/queries/archive.sql`.
+
+A record may be archived once no record with a lower id can appear. A fence proves that when all transactions up to its
+own have ended.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +21,10 @@ MAX_ID = 2**63 - 1
 
 
 class ArchiveFence(NamedTuple):
-    """Once all transactions up to `xid` have ended, no record up to `drawn` can appear; up to `settled` none can."""
+    """A fence of the archive. Up to `settled` no record can appear.
+
+    Up to `drawn` none can appear after all transactions up to `xid` have ended.
+    """
 
     settled: int
     drawn: int
@@ -25,7 +32,10 @@ class ArchiveFence(NamedTuple):
 
 
 class ArchiveState(NamedTuple):
-    """`archived`: everything up to this id is in the archive; None: none is kept. `oldest` transaction still open."""
+    """The state of the archive.
+
+    Everything up to `archived` is in the archive. None: no archive is kept. `oldest` is the oldest open transaction.
+    """
 
     archived: int | None
     fence: ArchiveFence | None
@@ -33,14 +43,14 @@ class ArchiveState(NamedTuple):
 
     @property
     def settled(self) -> int:
-        """The id up to which no record can appear any more, as far as it is known; see `settle`."""
+        """The id up to which no record can appear any more, as far as the fence proves it. See `settle`."""
         if self.fence is None:
             return 0
         return self.fence.drawn if self.oldest > self.fence.xid else self.fence.settled
 
 
 class ArchiveRow(NamedTuple):
-    """A record as it is archived, times as texts; `expired`: it is older than the retention."""
+    """A record as the archive contains it, with times as text. `expired`: older than the retention time."""
 
     id: int
     partition: int
@@ -60,13 +70,17 @@ class ArchiveRow(NamedTuple):
 
 
 def archive_state(conn: Conn, schema: str) -> ArchiveState:
-    """The progress of the archive, and its limit as of now; writes nothing."""
+    """Return the state of the archive. Writes nothing."""
     archived, fence, oldest = _one(conn, "archive_state", schema)
     return ArchiveState(archived, ArchiveFence(*map(int, fence.split())) if fence else None, oldest)
 
 
 def begin(conn: Conn, schema: str) -> None:
-    """From now on no purge removes what is in no archive; nothing changes if one is kept already."""
+    """Keep an archive from now on. Purges remove no record that is not in it. Nothing changes if an archive is kept
+    already.
+
+    Raise `PartboxError` if a trigger or rule drops the row.
+    """
     if archive_state(conn, schema).archived is None:
         act(conn, "archive_begin", schema, {})
         if archive_state(conn, schema).archived is None:
@@ -74,14 +88,15 @@ def begin(conn: Conn, schema: str) -> None:
 
 
 def end(conn: Conn, schema: str) -> bool:
-    """Purges ask for no archive any more; False if none was kept."""
+    """Keep no archive any more. Return False if none was kept."""
     return bool(act(conn, "archive_end", schema, {}))
 
 
 def settle(conn: Conn, schema: str) -> int:
-    """The id up to which no record can appear any more; asked again and again it rises.
+    """Return the id up to which no record can appear any more. Called repeatedly, the id rises.
 
-    A transaction that was open when it was asked, and may write, holds it up until it ends.
+    A new fence is made when the last fence is proven. A transaction that is open at that time and may write delays the
+    proof until it ends.
     """
     before = archive_state(conn, schema)
     drawn = _one(conn, "archive_drawn", schema)[0]
@@ -93,7 +108,11 @@ def settle(conn: Conn, schema: str) -> int:
 
 @contextmanager
 def archive_lock(conn: Conn, schema: str) -> Iterator[bool]:
-    """Yields True if nobody else archives while it lasts; the connection is for nothing else meanwhile."""
+    """Hold the lock of the archiver for the block. Yield True if no other process archives meanwhile.
+
+    The connection must not be used for anything else. The transaction that holds the lock has no transaction id, so
+    that no fence waits for it.
+    """
     with conn.transaction():
         try:
             with conn.transaction():
@@ -106,29 +125,33 @@ def archive_lock(conn: Conn, schema: str) -> Iterator[bool]:
 
 
 def oldest(conn: Conn, schema: str, after: int) -> float | None:
-    """The age (s) of the oldest record beyond `after`; None without one."""
+    """Return the age in seconds of the oldest record above the id `after`, or None without one."""
     return next((age for (age,) in _rows(conn, "archive_oldest", schema, after=after)), None)
 
 
 def count_due(conn: Conn, schema: str, after: int, upto: int, needed: int, retain: float) -> int:
-    """The records beyond `after`, up to `upto`, that are older than `retain` (s) or up to `needed`."""
+    """Return the number of records above `after` and up to `upto` that are older than `retain` seconds or have ids up
+    to `needed`.
+    """
     return int(_one(conn, "archive_count", schema, after=after, upto=upto, needed=needed, retain=retain)[0])
 
 
 def rows(conn: Conn, schema: str, after: int, upto: int, retain: float, most: int, size: int) -> list[ArchiveRow]:
-    """The next records beyond `after`, up to `upto`, by id: `most` at most, of `size` bytes on disk; at least one."""
+    """Return the next records above `after` and up to `upto`, by id: at most `most`, of `size` bytes on disk, but at
+    least one.
+    """
     values = {"after": after, "upto": upto, "retain": retain, "most": most, "bytes": size}
     with without_row_security(conn):
         return sql.records(conn, ArchiveRow, "archive_rows", schema, **values)
 
 
 def done(conn: Conn, schema: str, id: int) -> None:
-    """Note that everything up to this id is in the archive, for good."""
+    """Note that everything up to `id` is in the archive for good."""
     conn.execute(query("archive_done", schema), {"id": id})
 
 
 def note_failed(conn: Conn, schema: str, problem: str) -> None:
-    """Note that archiving fails, for doctor."""
+    """Note for `doctor` that archiving fails, and why."""
     conn.execute(query("archive_failed", schema), {"problem": problem.replace("\0", "")})
 
 

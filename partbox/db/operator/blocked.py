@@ -1,4 +1,4 @@
-"""Blocked keys: their heads and followers, and the two ways to unblock them."""
+"""Blocked keys: list their heads and followers, and unblock them in one of two ways."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,9 +17,10 @@ from partbox.text.secrets import masked_or_none
 class BlockedKey:
     """An aggregate whose events wait for its head, the record `record_id`.
 
-    `followers` is how many are parked behind it; more may wait in the log. `due_at` is None for a head that waits for
-    no time. `owner`, `node` and `pid` are those of the process that has its partition, None if there is none now.
-    `traceback`: of the error, as in `DeadRecord`.
+    - `due_at`: None if the head waits for no time
+    - `followers`: the events parked behind the head. More may wait in the log.
+    - `owner`, `node`, `pid`: the process that owns the partition, None if there is none now
+    - `traceback`: of the error, as in `DeadRecord`
     """
 
     aggregate_type: str
@@ -42,7 +43,7 @@ class BlockedKey:
 
 
 class Key(NamedTuple):
-    """An aggregate as a subscription has it."""
+    """An aggregate key of one subscription."""
 
     subscription: str
     aggregate_type: str
@@ -50,7 +51,7 @@ class Key(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The head of a blocked key as a command found it, and whether it changed it."""
+    """The head of a blocked key as a command found it, and whether the command changed it."""
 
     record_id: int
     state: str
@@ -59,10 +60,10 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BlockedGroup:
-    """Blocked keys whose heads are alike: of one event type and state, with one error but for numbers and quoted parts.
+    """Blocked keys whose heads have the same event type, state and error, apart from numbers and quoted parts.
 
-    `followers` are parked behind all of them. They have been blocked since a time between `since_from` and `since_to`.
-    `aggregate_type`, `aggregate_id`, `record_id` and the error are those of the oldest head.
+    The keys have been blocked since times between `since_from` and `since_to`. `followers` are parked behind all of
+    them. The other fields describe the oldest head.
     """
 
     keys: int
@@ -79,7 +80,10 @@ class BlockedGroup:
 
 
 class TimeBounds(NamedTuple):
-    """Keys that are blocked since `since` or later, and before `until`: times, or seconds ago."""
+    """Bounds of the time since when a key is blocked: at `since` or later, and before `until`.
+
+    Each is a time, or seconds ago.
+    """
 
     since: datetime | float | None = None
     until: datetime | float | None = None
@@ -91,24 +95,28 @@ ANY_TIME = TimeBounds()
 def list_keys(
     conn: Conn, schema: str, subscription: str, limit: int, bounds: TimeBounds = ANY_TIME
 ) -> list[BlockedKey]:
-    """At most `limit` blocked keys, the longest blocked first."""
+    """Return at most `limit` blocked keys, the longest blocked first."""
     return records(conn, _build_key, "blocked_list", schema, **_query_values(conn, schema, subscription, limit, bounds))
 
 
 def groups(conn: Conn, schema: str, subscription: str, limit: int, bounds: TimeBounds) -> list[BlockedGroup]:
-    """At most `limit` groups, the largest first."""
+    """Return at most `limit` groups of blocked keys, the largest first."""
     return records(
         conn, _build_group, "blocked_groups", schema, **_query_values(conn, schema, subscription, limit, bounds)
     )
 
 
 def retry_now(conn: Conn, schema: str, key: Key) -> Head | None:
-    """Make the head of a key due now; None if the key is not blocked."""
+    """Make the head of a blocked key due now. Return the head, or None if the key is not blocked."""
     return _change(conn, "blocked_retry", schema, key)
 
 
 def skip(conn: Conn, schema: str, key: Key, *, reason: str, error_limit: int) -> Head | None:
-    """Bury the head of a key without blocking; None if the key is not blocked."""
+    """Bury the head of a blocked key without blocking the next events. Return the head, or None if the key is not
+    blocked.
+
+    `reason` is stored with the error, which is cut to `error_limit` characters.
+    """
     return _change(conn, "blocked_skip", schema, key, {"reason": reason}, error_limit=error_limit)
 
 

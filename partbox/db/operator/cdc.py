@@ -1,4 +1,4 @@
-"""Statements of change data capture: the state of the server, the SQL to prepare it, the statements of a connector."""
+"""SQL of change data capture: the state of the server, its preparation, and the statements of a connector."""
 
 from typing import Literal, NamedTuple
 
@@ -9,7 +9,10 @@ from partbox.db.type_conversion import DEFAULTS
 
 
 class CdcReadiness(NamedTuple):
-    """The readiness of the server; `published`: the publication shows inserts into segments as those of `record`."""
+    """The settings of a server that a connector needs.
+
+    `publication`: it exists. `published`: it shows inserts into segments as inserts into `record`.
+    """
 
     wal_level: str
     publication: bool
@@ -17,18 +20,20 @@ class CdcReadiness(NamedTuple):
 
 
 def load_readiness(conn: Conn, schema: str, publication: str) -> CdcReadiness:
-    """Read how far the server is prepared for a connector of this `publication`."""
+    """Return how far the server is prepared for a connector with this publication."""
     return CdcReadiness(*one_row(conn, "cdc_server", schema, publication=publication))
 
 
 def setup_script(schema: str, *, role: str, publication: str) -> str:
-    """The SQL that prepares a database for Debezium, for psql."""
+    """Return the script for psql that prepares a database for Debezium."""
     text = (sql_folder() / "cdc" / "debezium.sql").read_text(encoding="utf-8")
     names = {"role": compose.Identifier(role), "publication": compose.Identifier(publication)}
     return compose_text(text, schema, role_name=compose.Literal(role), **names).as_string(DEFAULTS)
 
 
 def connector_statement(use: Literal["snapshot", "heartbeat"], schema: str) -> str:
-    """A statement of the connector, in one line: it reads what the log holds at the start, or runs with heartbeats."""
+    """Return a statement of the connector in one line: the read of the log at the start, or the write with each
+    heartbeat.
+    """
     lines = plain_query(f"cdc_{use}", schema).decode().splitlines()
     return " ".join(line for line in lines if not line.startswith("--"))

@@ -1,4 +1,4 @@
-"""Dead records: reading, replaying and discarding them."""
+"""Dead records of a subscription: list, group, show, replay and discard them."""
 
 import re
 from collections.abc import Sequence
@@ -20,15 +20,17 @@ Bound = datetime | float | None
 
 CHUNK_SIZE = 500  # records of one transaction, about
 
-# A reason that a handler gives has no type: what begins like a sentence of its own, "address: unknown", is none.
+# The reason that a handler gives has no type. A text such as "address: unknown" begins like one, in lower case.
 _TYPED = re.compile(r"((?:[\w<>]+\.)*[A-Z]\w*|skipped): ?(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class DeadFilters:
-    """A choice of dead records; None asks for nothing. `older_than` in seconds since death; `group` as in DeadGroup.
+    """A choice of dead records. None means any.
 
-    They died at `since` or later, before `until`: times, or seconds ago until `resolve_times`.
+    - `older_than`: seconds since death
+    - `group`: as in `DeadGroup`
+    - `since`, `until`: they died at `since` or later, and before `until`. Times, or seconds ago until `resolve_times`.
     """
 
     event_type: str | None = None
@@ -40,7 +42,7 @@ class DeadFilters:
     until: datetime | float | None = None
 
     def __str__(self) -> str:
-        """The filters as a log line shows them."""
+        """Return the filters as a log line shows them."""
         given = {name: value for name, value in asdict(self).items() if value is not None}
         asked = [f"{name} {value if isinstance(value, datetime) else repr(value)}" for name, value in given.items()]
         return f" with {', '.join(asked)}" if asked else ""
@@ -48,11 +50,13 @@ class DeadFilters:
 
 @dataclass(frozen=True, slots=True)
 class DeadRecord:
-    """A dead record, without its payload. `event_id` is None only if somebody took the record out of the log.
+    """A dead record without its payload.
 
-    `attempts` that were counted; `error` of at most 4,000 characters, `error_type` None for a reason without one;
-    `blocks`: later events of its aggregate wait for it. `traceback`: of that error, the end of it, the application's
-    frames only; None where no handler has raised it.
+    - `event_id`: None only if the record was removed from the log
+    - `attempts`: the attempts that were counted
+    - `error`: at most 4,000 characters. `error_type` is None for a reason without a type.
+    - `blocks`: later events of the aggregate wait for it
+    - `traceback`: the end of the error's traceback, with the application's frames only. None if no handler raised it.
     """
 
     record_id: int
@@ -72,7 +76,9 @@ class DeadRecord:
 
 @dataclass(frozen=True, slots=True)
 class DeadDetail(DeadRecord):
-    """The same with what else the log holds; `payload` verbatim, JSON text or bytes, None unless it was asked for."""
+    """A dead record with everything that the log holds. `payload` is verbatim JSON text or bytes, None unless it was
+    read.
+    """
 
     occurred_at: datetime | None
     content_type: str | None
@@ -82,9 +88,11 @@ class DeadDetail(DeadRecord):
 
 @dataclass(frozen=True, slots=True)
 class DeadGroup:
-    """Dead records of one event type and one error, numbers and quoted parts aside; `group` names it in filters.
+    """Dead records with one event type and one error, apart from numbers and quoted parts. `group` names the group in
+    filters.
 
-    They died between `died_from` and `died_to`; `blocking` of them block their aggregate. `newest` has the highest id.
+    The records died between `died_from` and `died_to`. `blocking` of them block their aggregate. `newest` has the
+    highest id.
     """
 
     group: int
@@ -96,13 +104,16 @@ class DeadGroup:
 
 
 def resolve_times(conn: Conn, schema: str, filters: DeadFilters) -> DeadFilters:
-    """The filters with times for lengths."""
+    """Return the filters with times in place of seconds ago, by the database's clock."""
     since, until = time_span(conn, schema, filters.since, filters.until)
     return replace(filters, since=since, until=until)
 
 
 def time_span(conn: Conn, schema: str, since: Bound, until: Bound) -> tuple[datetime | None, datetime | None]:
-    """Return the two times, of which each may be given as seconds ago. PartboxError if nothing lies between them."""
+    """Return both bounds as times. Each may be given as seconds ago.
+
+    Raise `PartboxError` if nothing lies between them.
+    """
     first, last = _resolve_time(conn, schema, since), _resolve_time(conn, schema, until)
     if first is not None and last is not None and first >= last:
         length = f"from {moment(first)} until {moment(last)}"
@@ -111,7 +122,6 @@ def time_span(conn: Conn, schema: str, since: Bound, until: Bound) -> tuple[date
 
 
 def _resolve_time(conn: Conn, schema: str, bound: Bound) -> datetime | None:
-    """A time, or that so many seconds ago by the database's clock."""
     if bound is None or isinstance(bound, datetime):
         return bound
     (when,) = one_row(conn, "moment_ago", schema, ago=bound)
@@ -121,33 +131,37 @@ def _resolve_time(conn: Conn, schema: str, bound: Bound) -> datetime | None:
 def list_records(
     conn: Conn, schema: str, subscription: str, filters: DeadFilters, limit: int, after: int | None = None
 ) -> list[DeadRecord]:
-    """At most `limit` dead records, oldest first, those with ids above `after`."""
+    """Return at most `limit` dead records with ids above `after`, the oldest first."""
     values = _filter_values(subscription, filters) | {"limit": limit, "after": after}
     return records(conn, _build_record, "dead_list", schema, **values)
 
 
 def groups(conn: Conn, schema: str, subscription: str, filters: DeadFilters, limit: int) -> list[DeadGroup]:
-    """At most `limit` groups, the largest first."""
+    """Return at most `limit` groups of dead records, the largest first."""
     return records(conn, _build_group, "dead_groups", schema, limit=limit, **_filter_values(subscription, filters))
 
 
 def count(conn: Conn, schema: str, subscription: str, filters: DeadFilters) -> int:
+    """Return the number of dead records that match."""
     return int(one_row(conn, "dead_count", schema, **_filter_values(subscription, filters))[0])
 
 
 def id_chunks(conn: Conn, schema: str, subscription: str, filters: DeadFilters, size: int) -> list[list[int]]:
-    """The ids of all that match, in chunks of about `size` that hold whole aggregate keys; see the query."""
+    """Return the ids of all dead records that match, in chunks of about `size` that hold whole aggregate keys.
+
+    All ids are read at once, so that a record that dies again after its replay is not replayed again.
+    """
     return [ids for (ids,) in rows(conn, "dead_chunks", schema, size=size, **_filter_values(subscription, filters))]
 
 
 def ids_of_event(conn: Conn, schema: str, subscription: str, event_id: UUID) -> list[int]:
-    """The ids of the dead records of an event."""
+    """Return the ids of the dead records of an event."""
     found = rows(conn, "dead_of_event", schema, subscription=subscription, event_id=event_id)
     return [record_id for (record_id,) in found]
 
 
 def show(conn: Conn, schema: str, subscription: str, record_id: int, *, payload: bool) -> DeadDetail | None:
-    """One dead record; None if it is not dead. Without `payload` that is not read."""
+    """Return one dead record, or None if it is not dead. The payload is read only with `payload`."""
     values = {"subscription": subscription, "record_id": record_id, "payload": payload}
     return next(iter(records(conn, _build_detail, "dead_show", schema, **values)), None)
 
@@ -155,14 +169,16 @@ def show(conn: Conn, schema: str, subscription: str, record_id: int, *, payload:
 def replay(
     conn: Conn, schema: str, subscription: str, record_ids: Sequence[int], filters: DeadFilters | None = None
 ) -> int:
-    """Make those of these records, which the `filters` chose, that are dead ready again; returns how many."""
+    """Make the records of this list that are dead ready again. Return their number. `filters` are recorded as the
+    choice.
+    """
     return _change(conn, "dead_replay", schema, subscription, record_ids, filters)
 
 
 def discard(
     conn: Conn, schema: str, subscription: str, record_ids: Sequence[int], filters: DeadFilters | None = None
 ) -> int:
-    """Discard those of these records, which the `filters` chose, that are dead; returns how many."""
+    """Discard the records of this list that are dead. Return their number. `filters` are recorded as the choice."""
     return _change(conn, "dead_discard", schema, subscription, record_ids, filters)
 
 
@@ -175,13 +191,13 @@ def _change(
 
 
 def parked_state(conn: Conn, schema: str, subscription: str, record_id: int) -> str | None:
-    """The state in which a record is parked; None if it is not."""
+    """Return the state in which a record is parked, or None."""
     found = row(conn, "parked_state", schema, subscription=subscription, record_id=record_id)
     return found[0] if found else None
 
 
 def split_error(stored_text: str | None) -> tuple[str | None, str | None]:
-    """Return the type and the text of an error as it is stored: "Type: text", or a text alone; without secrets."""
+    """Return the type and the text of a stored error ("Type: text", or a text alone), without secrets."""
     shown = masked_or_none(stored_text)
     match = _TYPED.fullmatch(shown) if shown is not None else None
     return (match[1], match[2]) if match else (None, shown)
@@ -207,7 +223,7 @@ def _build_group(*row: Any) -> DeadGroup:
 
 
 def _headers(text: str | None) -> dict[str, str]:
-    """Return the publisher's own headers without their secrets."""
+    """Return the publisher's own headers, without secrets."""
     headers = orjson.loads(text) if text else {}
     return masked_headers({name: value for name, value in headers.items() if not name.startswith(HEADER_PREFIX)})
 

@@ -1,4 +1,4 @@
-"""Reads the table of another outbox, and notes which of its rows were imported; see `sql/queries/imports.sql`."""
+"""Read the table of another outbox, and note which rows were imported. See `sql/queries/imports.sql`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,20 +16,21 @@ from partbox.db.sql import Conn, filled_query, query
 from partbox.errors import PartboxError
 
 FETCH_SIZE = 100
-"""Rows of one round trip: each may be as large as a payload can be."""
+"""Rows of one round trip. Each may be as large as a payload can be."""
 
 ALIAS = "source_row"
 COLUMN_SLOTS = (
     "event_type", "aggregate_type", "aggregate_id", "tenant_id", "payload_json", "payload_text", "payload_bytes",
     "content_type", "headers_json", "headers_text", "event_id", "occurred_at", "available_at", "attempts", "error",
 )  # fmt: skip
+"""Slots of the query `import_rows` that an import fills with expressions."""
 
 Kind = Literal["text", "bytes", "json"]
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the table: how its values are read, and whether they are whole numbers."""
+    """A column of the source table: how its values are read, and whether they are integers."""
 
     name: str
     kind: Kind
@@ -38,7 +39,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """A table that can be read; `name` is that with its schema, quoted where it must be."""
+    """A table that can be read. `name` includes the schema and is quoted where needed."""
 
     oid: int
     schema: str
@@ -49,7 +50,10 @@ class SourceTable:
 
 
 class SourceRow(NamedTuple):
-    """A row as it comes: the payload is in one of three, and all of it is unchecked."""
+    """A row as it is read, unchecked. The payload is in one of three fields.
+
+    `key` is the primary key as text. `failed`: the status says that the other outbox gave it up.
+    """
 
     key: str
     failed: bool
@@ -70,7 +74,9 @@ class SourceRow(NamedTuple):
 
 
 class OpenWriter(NamedTuple):
-    """A transaction that has written to the table and is still open, for `open` seconds; a prepared one has no pid."""
+    """A transaction that has written to the source table and has been open for `open` seconds. None as `pid`: it is
+    prepared.
+    """
 
     pid: int | None
     application: str
@@ -78,7 +84,7 @@ class OpenWriter(NamedTuple):
 
 
 class FailedRow(NamedTuple):
-    """A record just published that is to be dead."""
+    """A record, published in this transaction, that will be buried."""
 
     partition: int
     event_id: UUID
@@ -87,14 +93,14 @@ class FailedRow(NamedTuple):
 
 
 class SourceQuery(NamedTuple):
-    """The parts of a table that are read, as SQL: each slot by its name, `table`, `status`, `key`, `order`, `where`."""
+    """A source table and the SQL of its parts by slot: `COLUMN_SLOTS`, `table`, `status`, `key`, `order`, `where`."""
 
     table: SourceTable
     parts: Mapping[str, compose.Composable]
 
 
 def table(conn: Conn, name: str) -> SourceTable:
-    """The table of this name; PartboxError if there is none, or it cannot be read."""
+    """Return the table of this name. Raise `PartboxError` if there is none or it cannot be read."""
     try:
         row = conn.execute(query("import_table", "partbox"), {"table": name}).fetchone()
     except (errors.InvalidName, errors.SyntaxError):
@@ -111,15 +117,15 @@ def table(conn: Conn, name: str) -> SourceTable:
 
 
 def writers(conn: Conn, found: SourceTable) -> list[OpenWriter]:
-    """The open transactions whose rows of the table may not be visible yet."""
+    """Return the open transactions whose rows in the table may not be visible yet, the oldest first."""
     return [OpenWriter(*row) for row in conn.execute(query("import_writers", "partbox"), {"oid": found.oid})]
 
 
 @contextmanager
 def read_transaction(conn: Conn, schema: str, source: str) -> Iterator[bool]:
-    """Open a read-only transaction; yields True if nobody else imports this table while it lasts.
+    """Open a read-only transaction for the block. Yield True if no other process imports this table meanwhile.
 
-    Its statements have a snapshot each: the rows are read by one that is younger than the lock.
+    Each statement has a snapshot of its own, so the snapshot of the rows is younger than the lock.
     """
     conn.isolation_level, conn.read_only = IsolationLevel.READ_COMMITTED, True
     with allow_long_statements(conn), conn.transaction():
@@ -129,7 +135,7 @@ def read_transaction(conn: Conn, schema: str, source: str) -> Iterator[bool]:
 
 
 def count_by_status(conn: Conn, schema: str, choice: SourceQuery) -> dict[str, tuple[int, int]]:
-    """The number of rows by status, and how many of them are imported."""
+    """Return the number of rows and of imported rows, by status."""
     values = {"source": choice.table.name}
     rows = conn.execute(filled_query("import_counts", schema, **choice.parts), values).fetchall()
     return {status: (number, imported) for status, number, imported in rows}
@@ -138,7 +144,7 @@ def count_by_status(conn: Conn, schema: str, choice: SourceQuery) -> dict[str, t
 def rows(
     conn: Conn, schema: str, choice: SourceQuery, *, pending: Sequence[str], failed: Sequence[str], error: int
 ) -> Iterator[SourceRow]:
-    """The rows with these statuses that are not imported, in order; of an error, `error` characters."""
+    """Yield the rows with these statuses that are not imported, in order. `error`: characters of an error to read."""
     values = {"source": choice.table.name, "wanted": [*pending, *failed], "failed": [*failed], "error_limit": error}
     with conn.cursor(name="partbox_import", binary=True, row_factory=args_row(SourceRow)) as cursor:
         cursor.itersize = FETCH_SIZE
@@ -147,30 +153,30 @@ def rows(
 
 
 def note(conn: Conn, schema: str, source: str, keys: Sequence[str]) -> set[str]:
-    """Note these rows as imported by this transaction; returns those that were not before."""
+    """Note these rows as imported by this transaction. Return the keys that were not noted before."""
     return {key for (key,) in sql.rows(conn, "import_note", schema, source=source, keys=list(keys))}
 
 
 def find_imported(conn: Conn, schema: str, source: str, keys: Sequence[str]) -> set[str]:
-    """Those of the keys that were noted before."""
+    """Return the keys that were noted before."""
     return {key for (key,) in sql.rows(conn, "import_known", schema, source=source, keys=list(keys))}
 
 
 def find_present(
     conn: Conn, schema: str, partitions: Sequence[int], ids: Sequence[int], event_ids: Sequence[str]
 ) -> set[tuple[int, str]]:
-    """Of these records the ids and event ids of those that are in the log."""
+    """Return (id, event id) of the records that are in the log. Ids alone may belong to another database."""
     values = {"partitions": list(partitions), "ids": list(ids), "event_ids": list(event_ids)}
     return {(id, event_id) for id, event_id in conn.execute(query("import_present", schema), values)}
 
 
 def clock_and_newest(conn: Conn, schema: str) -> tuple[int, int]:
-    """The database's clock, in microseconds since 1970, and the newest record id."""
+    """Return the database's clock, in microseconds since 1970, and the newest record id."""
     return conn.execute(query("import_moment", schema), {}).fetchone() or (0, 0)
 
 
 def bury_failed(conn: Conn, schema: str, failed: Sequence[FailedRow], after: int) -> None:
-    """Bury for all subscriptions what this transaction has published with ids above `after`."""
+    """Bury records that this transaction has published with ids above `after`, for all subscriptions that want them."""
     partitions, event_ids, attempts, errors = (list(values) for values in zip(*failed, strict=True))
     values = {"partitions": partitions, "event_ids": event_ids, "attempts": attempts, "errors": errors, "after": after}
     conn.execute(query("import_dead", schema), values)

@@ -1,4 +1,4 @@
-"""The limits that operators set for handlers, in force until they are reset."""
+"""Set and reset the limits of a handler, which hold until they are reset."""
 
 from math import inf
 
@@ -10,7 +10,7 @@ from partbox.db.sql import Conn
 def set_bounds(
     conn: Conn, schema: str, subscription: str, handler: str, rate: OperatorBound, at_once: OperatorBound
 ) -> bool:
-    """Set the bounds that are not None; False if they were so already."""
+    """Set the limits that are not None. Return False if they were set so already."""
     given = {name: value for name, value in (("rate", rate), ("at_once", at_once)) if value is not None}
     bounds = {name: inf if value == "none" else float(value) for name, value in given.items()}
     values = {"subscription": subscription, "handler": handler, "rate": None, "at_once": None} | bounds
@@ -19,6 +19,6 @@ def set_bounds(
 
 
 def reset(conn: Conn, schema: str, subscription: str, handler: str) -> bool:
-    """Go back to what the handler declares; False if nothing was set."""
+    """Return to the limits that the handler declares. Return False if nothing was set."""
     where = {"subscription": subscription, "handler": handler}
     return bool(actions.act(conn, "limit_reset", schema, {"handler": handler}, **where))

@@ -1,4 +1,4 @@
-"""Purging, one bounded step at a time; each is a call, and a transaction, of its own."""
+"""Delete old rows in bounded steps. Each step is one call and one transaction."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -9,14 +9,15 @@ START_POSITION = (0, 0)
 """Where the first step of each kind begins."""
 
 Kind = Literal["dead", "records", "keys", "history", "inbox"]
-"""Parked rows that have been dead for the retention and block nothing; records that no subscription needs; idempotency
-keys; rows of a table of the history; inbox rows."""
+"""Dead parked rows that are older than the retention and block nothing, records that no subscription needs, idempotency
+keys, rows of a table of the history, inbox rows.
+"""
 
 TABLE_OF_KIND = {"keys": "idempotency", "inbox": "inbox"}
 
 
 class PurgeStep(NamedTuple):
-    """The number of rows purged, or to be purged, and where the next step continues; None: the end was reached."""
+    """The number of rows purged, or to be purged, and the place of the next step. None: the end was reached."""
 
     deleted: int
     next_place: list[int] | None
@@ -25,10 +26,11 @@ class PurgeStep(NamedTuple):
 def step(
     conn: Conn, kind: Kind, schema: str, place: Sequence[int], *, batch: int, dry_run: bool, **limits: float | str
 ) -> PurgeStep | None:
-    """At most `batch` rows of a kind that are older than `retain` (s) of `limits`; None: another purge is at work.
+    """Delete at most `batch` rows of a kind that are older than `retain` seconds, a key of `limits`. None: another
+    purge is running.
 
-    Records have a `retain_dead` too, for a dry run, which leaves the dead rows and counts their records; what is of the
-    history names its `table`.
+    With `dry_run` the rows are only counted. Records then have a limit `retain_dead` too: the dry run has left the dead
+    rows in place, and counts their records. Rows of the history name their `table`.
     """
     values = {"table": TABLE_OF_KIND.get(kind), "place": list(place), "batch": batch, "dry_run": dry_run, **limits}
     query = "purge_rows" if values["table"] else f"purge_{kind}"

@@ -1,4 +1,7 @@
-"""Makes a logical copy of a schema one of this cluster, in one transaction; see `sql/queries/rebase.sql`."""
+"""Make a logical copy of a schema belong to this cluster, in one transaction. See `sql/queries/rebase.sql`.
+
+The cursors of a copy contain transaction ids of the other cluster, which mean nothing here.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,13 +17,15 @@ from partbox.db.sql import Conn, query, records, rows
 from partbox.errors import PartboxError
 
 LOCK_TIMEOUT = "3s"
-"""How long a lock is waited for at a time. Longer than deadlock_timeout, after which an autovacuum gives way."""
+"""How long to wait for a lock at a time. Longer than `deadlock_timeout`, after which an autovacuum gives way."""
 
 Problem = Literal["healthy", "workers"]
 
 
 class KnownInstance(NamedTuple):
-    """An instance of the schema; `left` of its lease in seconds, by the database's clock."""
+    """An instance of the schema. `left` is the rest of its lease by the database's clock. `left` and `lease` are in
+    seconds.
+    """
 
     instance_id: UUID
     node: str
@@ -33,7 +38,7 @@ class KnownInstance(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RebasedSubscription:
-    """A subscription: how many `cursors` were moved to this cluster, how many late records were `parked` for it."""
+    """A subscription: how many `cursors` were moved to this cluster, and how many late records were `parked` for it."""
 
     subscription: str
     cursors: int
@@ -42,10 +47,11 @@ class RebasedSubscription:
 
 @dataclass(frozen=True, slots=True)
 class Rebased:
-    """The outcome. `records` got a transaction id that counts as ended; `instances` were forgotten.
+    """The result of a rebase.
 
-    `last_id` is where the id sequence was found, and `next_after` where it is now; lower than that it was behind ids
-    that are in use.
+    - `records`: records that got a transaction id that counts as ended
+    - `instances`: instances deleted
+    - `last_id`, `next_after`: the id sequence before and after. If it was lower before, it was behind ids in use.
     """
 
     subscriptions: tuple[RebasedSubscription, ...]
@@ -56,20 +62,24 @@ class Rebased:
 
 
 def healthy(conn: Conn, schema: str) -> bool:
-    """True if these are the cursors of this cluster."""
+    """Return whether the cursors were written in this cluster."""
     row = conn.execute(query("marker", schema), {}).fetchone()
     return bool(row and row[1])
 
 
 def list_instances(conn: Conn, schema: str) -> list[KnownInstance]:
-    """Every instance of any subscription."""
+    """Return all instances of all subscriptions."""
     return records(conn, KnownInstance, "rebase_instances", schema)
 
 
 def rebase(conn: Conn, schema: str, dead: Mapping[UUID, datetime], *, force: bool) -> Rebased | Problem:
-    """Rebase, or return what is in the way: it is healthy (unless `force`), or instances are not `dead` as seen.
+    """Rebase the schema, or return the problem that prevents it.
 
-    psycopg.errors.LockNotAvailable, with nothing changed, if a lock is held for longer than a moment.
+    "healthy": the cursors were written in this cluster, and `force` is not set. "workers": an instance is not in
+    `dead`, or has sent a heartbeat after the one noted there.
+
+    Raise `psycopg.errors.LockNotAvailable`, with nothing changed, if a lock is held for longer than `LOCK_TIMEOUT`, and
+    `PartboxError` if a trigger or rule may undo changes.
     """
     conn.isolation_level = IsolationLevel.READ_COMMITTED
     with allow_long_statements(conn), conn.transaction():
@@ -78,7 +88,7 @@ def rebase(conn: Conn, schema: str, dead: Mapping[UUID, datetime], *, force: boo
             return "healthy"
         if any(dead.get(instance) != heartbeat for instance, heartbeat in heartbeats.items()):
             return "workers"
-        # A trigger or rule of others may keep rows as they are: cursors would pass what is not seen.
+        # A trigger or rule that keeps rows as they are would let cursors pass records that nobody has read.
         for table, kind, name, _, drops in rows(conn, "doctor_triggers", schema):
             if drops:
                 raise PartboxError(
@@ -88,7 +98,7 @@ def rebase(conn: Conn, schema: str, dead: Mapping[UUID, datetime], *, force: boo
 
 
 def _take_locks(conn: Conn, schema: str) -> dict[UUID, datetime]:
-    """Take all locks in order; returns the heartbeats found."""
+    """Take all locks in order, and return the heartbeats that were found."""
     conn.execute(query("rebase_patience", schema), {"lock": LOCK_TIMEOUT})
     for name in ("row_security_off", "rebase_lock_purge", "rebase_lock_records"):
         conn.execute(query(name, schema), {})
@@ -98,7 +108,7 @@ def _take_locks(conn: Conn, schema: str) -> dict[UUID, datetime]:
 
 
 def _move_cursors(conn: Conn, schema: str) -> Rebased:
-    """Move cursors and sequence, under the locks; the sequence late, since no rollback restores it."""
+    """Move cursors and the id sequence, under the locks. The sequence comes late, since no rollback restores it."""
     parked = dict(conn.execute(query("rebase_park", schema), {}).fetchall())
     aged = conn.execute(query("rebase_records", schema), {}).rowcount
     moved = conn.execute(query("rebase_cursors", schema), {}).fetchall()

@@ -1,4 +1,4 @@
-"""Subscriptions: their names and filters, pausing them, and moving their cursors."""
+"""Subscriptions: create them, pause and resume them, move their cursors, and drop them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,10 +18,12 @@ Problem = Literal["missing", "resumed", "owners", "instances", "purged"]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A subscription now: `types` None = every event type, `instances` its worker processes.
+    """The present state of a subscription.
 
-    `pending` records lie above its cursors (an estimate unless `exact`), `parked` are those that it could not finish at
-    once and that are not `dead`.
+    - `types`: the event types that it wants, None for every type
+    - `instances`: its worker processes
+    - `pending`: records above its cursors, an estimate unless `exact`
+    - `parked`: events that it could not finish at once and that are not dead
     """
 
     name: str
@@ -36,7 +38,10 @@ class Subscription:
 
 
 class Holder(NamedTuple):
-    """An instance, or an owner that is none any more (then the rest is None); `left` of its lease in seconds."""
+    """An instance, or an owner that is no instance any more. All fields but the id and `owned` are None then.
+
+    `left` is the rest of the lease in seconds.
+    """
 
     instance_id: UUID
     node: str | None
@@ -48,14 +53,17 @@ class Holder(NamedTuple):
 
     @property
     def beat(self) -> Heartbeat | None:
-        """Its heartbeat; None for an owner that is not an instance."""
+        """The heartbeat of the instance, None for an owner that is no instance."""
         if self.heartbeat_at is None or self.left is None or self.lease is None:
             return None
         return Heartbeat(self.instance_id, self.heartbeat_at, self.left, self.lease)
 
 
 class ReplayRange(NamedTuple):
-    """The range of a replay: whether its time is in the future, the newest id, the id up to which it may be purged."""
+    """The range of a replay.
+
+    `ahead`: its time is in the future. `newest`: the newest id. `purged`: the id up to which records may be purged.
+    """
 
     ahead: bool
     newest: int
@@ -63,7 +71,12 @@ class ReplayRange(NamedTuple):
 
 
 class ReplayResult(NamedTuple):
-    """The obstacle, if any; the id up to which it may be purged; the number of partitions set back."""
+    """The result of a replay.
+
+    - `problem`: the obstacle, or None
+    - `purged`: the id up to which records may be purged
+    - `rewound`: the number of partitions set back
+    """
 
     problem: Problem | None
     purged: int | None
@@ -73,14 +86,15 @@ class ReplayResult(NamedTuple):
 def create(
     conn: Conn, schema: str, name: str, beginning: bool, since: datetime | None, types: Sequence[str] | None
 ) -> bool:
-    """Create one from the beginning, since a time, or (neither) from now on; False if the name is taken.
-
-    Three statements in one message, so parameters are merged here: the protocol binds them to single statements only.
+    """Create a subscription that starts at the `beginning`, at the time `since`, or now. Return False if the name is
+    taken.
     """
     wanted = None if types is None else list(types)
     target = {"start": "beginning" if beginning else since or "now", "types": wanted}
     values = {"name": name, "beginning": beginning, "since": since, "types": wanted}
     values |= actions.action_values("subscription create", target) | {"subscription": name}
+    # Three statements are sent in one message. The protocol binds parameters to a single statement only, so they are
+    # merged here.
     with ClientCursor(conn) as cursor:
         cursor.execute(query("subscription_create", schema), values)
         while cursor.nextset():
@@ -89,7 +103,7 @@ def create(
 
 
 def wanted_types(conn: Conn, schema: str, subscription: str) -> frozenset[str] | None:
-    """The event types that it wants, None for all. SchemaError if it does not exist."""
+    """Return the event types that a subscription wants, None for all. Raise `SchemaError` if it does not exist."""
     found = row(conn, "subscription_filters", schema, subscription=subscription)
     if found is None:
         raise SchemaError(
@@ -99,18 +113,18 @@ def wanted_types(conn: Conn, schema: str, subscription: str) -> frozenset[str] |
 
 
 def paused(conn: Conn, schema: str, subscription: str) -> bool | None:
-    """True if it is paused; None if it does not exist."""
+    """Return whether a subscription is paused, None if it does not exist."""
     found = row(conn, "subscription_paused", schema, subscription=subscription)
     return None if found is None else found[0]
 
 
 def pause(conn: Conn, schema: str, subscription: str, before: str | None = None) -> bool | None:
-    """Pause it, `before` another act; True if it was running, None if it does not exist."""
+    """Pause a subscription, `before` another action. Return True if it was running, None if it does not exist."""
     return _switch(conn, "subscription_pause", schema, subscription, before=before)
 
 
 def resume(conn: Conn, schema: str, subscription: str) -> bool | None:
-    """Resume it; True if it was paused, None if it does not exist."""
+    """Resume a subscription. Return True if it was paused, None if it does not exist."""
     return _switch(conn, "subscription_resume", schema, subscription)
 
 
@@ -120,19 +134,19 @@ def _switch(conn: Conn, act: str, schema: str, subscription: str, **target: str 
 
 
 def list_holders(conn: Conn, schema: str, subscription: str) -> list[Holder]:
-    """Its instances, and whoever owns a partition of it."""
+    """Return the instances of a subscription, and all other owners of its partitions."""
     return records(conn, Holder, "subscription_holders", schema, subscription=subscription)
 
 
 def replay_range(conn: Conn, schema: str, from_id: int | None, from_time: datetime | None) -> ReplayRange:
-    """The range of a replay from there."""
+    """Return the range of a replay from this id or time."""
     return ReplayRange(*one_row(conn, "subscription_reach", schema, from_id=from_id, from_time=from_time))
 
 
 def replay(
     conn: Conn, schema: str, subscription: str, from_id: int | None, from_time: datetime | None, resume: bool
 ) -> ReplayResult:
-    """Set a paused one without owners back to an id or a time; `resume` resumes it in the same transaction."""
+    """Set a paused subscription without owners back to an id or a time. `resume` resumes it in the same transaction."""
     values = {"from_id": from_id, "from_time": from_time, "resume": resume}
     return ReplayResult(
         *actions.act(conn, "subscription_replay", schema, values, subscription=subscription, **values)[0]
@@ -140,6 +154,6 @@ def replay(
 
 
 def drop(conn: Conn, schema: str, subscription: str) -> Problem | None:
-    """Delete a paused one without owners and instances; returns what is in the way, None if deleted."""
+    """Delete a paused subscription without owners and instances. Return the obstacle, or None if it was deleted."""
     problem: Problem | None = actions.act(conn, "subscription_drop", schema, {}, subscription=subscription)[0][0]
     return problem

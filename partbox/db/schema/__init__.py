@@ -1,1 +1,1 @@
-"""The schema itself: its migrations, run or written as scripts, and its grants."""
+"""Create, migrate and check the schema of an outbox, write its migrations as scripts, and grant its roles."""

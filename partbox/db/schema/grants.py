@@ -1,7 +1,8 @@
-"""Least privilege: the grants of publisher and worker roles in a schema.
+"""Grant publishers and workers the privileges that they need, and no others.
 
-The catalog remembers the roles: those granted EXECUTE on `publish`, or on `save`, by name. So a later migration grants
-the same roles what it adds, and a role that was revoked that, or dropped, is forgotten.
+The roles are not stored. A role that may execute `publish` is a publisher, and a role that may execute `save` is a
+worker, by name. So a later migration grants the same roles its additions. A role that was dropped, or revoked the
+privilege, is forgotten.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +17,7 @@ from partbox.errors import SchemaError
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Names of roles, as they stand in pg_roles."""
+    """The names, as in `pg_roles`, of the roles that publish and the roles that work."""
 
     publishers: tuple[str, ...] = ()
     workers: tuple[str, ...] = ()
@@ -35,14 +36,14 @@ NO_ROLES = Roles()
 
 
 def check(roles: Roles) -> None:
-    """SchemaError unless all can be names of roles; PostgreSQL truncates longer ones silently."""
+    """Raise `SchemaError` if the name of a role cannot exist. PostgreSQL would truncate a long one silently."""
     for name in (*roles.publishers, *roles.workers):
         if not _is_role_name(name):
             raise SchemaError(f"a role name has 1 to 63 bytes of text and no NUL, not {name!a}: choose another")
 
 
 def check_exist(conn: Conn, roles: Roles) -> None:
-    """SchemaError unless all exist."""
+    """Raise `SchemaError` if a role does not exist in the database."""
     names = [*roles.publishers, *roles.workers]
     missing = [name for (name,) in own_rows(conn, "roles_missing", "partbox", names=names)]
     if missing:
@@ -52,19 +53,19 @@ def check_exist(conn: Conn, roles: Roles) -> None:
 
 
 def granted_roles(conn: Conn, schema: str) -> Roles:
-    """The roles that were granted something before."""
+    """Return the roles that were granted privileges on the schema before."""
     return roles_of(own_rows(conn, "roles_granted", schema))
 
 
 def roles_of(rows: Iterable[tuple[Any, ...]]) -> Roles:
-    """The roles of rows of `(kind, name)`, as the query `roles_granted` returns them."""
+    """Return the roles in rows of (kind, name), as the query `roles_granted` returns them."""
     found = list(rows)
     publishers, workers = (tuple(role for kind, role in found if kind == wanted) for wanted in ("publisher", "worker"))
     return Roles(publishers, workers)
 
 
 def steps(schema: str, roles: Roles) -> Iterator[compose.Composed]:
-    """The statements that grant each role what it needs, and nobody else anything; idempotent."""
+    """Yield the statements that grant each role its privileges and take them from all others. Idempotent."""
     if roles:
         yield _grant("closed", schema)
     for role in roles.publishers:

@@ -1,8 +1,8 @@
-"""Tries a migration again while somebody has a lock that it needs, and names those who have it.
+"""Retry a migration while other transactions hold its locks, and name them.
 
-A migration that locks the log waits for every open transaction that has published, and publishers queue behind it. So
-it waits for two seconds at a time (`lock_timeout` in `sql/migrations/begin.sql`), takes everything back, and lets them
-go on before it tries again.
+A migration that locks the log waits for every open transaction that has published, and publishers queue behind the
+migration. So each attempt waits two seconds for a lock (`lock_timeout` in `sql/migrations/begin.sql`), is rolled back,
+and lets them go on before the next attempt.
 """
 
 import sys
@@ -18,13 +18,15 @@ from partbox.text.wording import age, in_short, several
 
 T = TypeVar("T")
 
-GIVE_UP_AFTER = 600.0  # seconds after which it gives up
+GIVE_UP_AFTER = 600.0  # seconds
 RETRY_PAUSE = 1.0  # seconds in which publishers go on, between two attempts
 
 
 class BlockingTransaction(NamedTuple):
-    """A session that holds what is waited for, or (without a pid) a prepared transaction; `open` is its age (s);
-    `database`: its database, if that is another one."""
+    """A session, or a prepared transaction without a `pid`, that holds or may hold a lock that is waited for.
+
+    `open` is its age in seconds, None if this role may not see that. `database` is its database if that is another one.
+    """
 
     pid: int | None
     application: str
@@ -34,19 +36,18 @@ class BlockingTransaction(NamedTuple):
 
 
 def list_blockers(conn: Conn, name: str, schema: str) -> list[BlockingTransaction]:
-    """The transactions that the query `name` finds."""
+    """Return the transactions that the query `name` finds."""
     return [BlockingTransaction(*row) for row in own_rows(conn, name, schema)]
 
 
 def describe_blockers(found: Sequence[BlockingTransaction]) -> str:
-    """The transactions that are waited for, in words for people, with the verb."""
+    """Return the blocking transactions in words for people, with the verb."""
     if not found:
         return "a transaction that has published, or locked a cursor, is"
     return f"{several([*map(_describe_one, found)])} {'is' if len(found) == 1 else 'are'}"
 
 
 def _describe_one(each: BlockingTransaction) -> str:
-    """A session or a prepared transaction, and its age."""
     since = f"open for {age(each.open)}" if each.open is not None else "of an age that only its owner may see"
     if each.database is not None:
         since = f"in database {in_short(each.database, 60)!r}, {since}"
@@ -58,9 +59,10 @@ def _describe_one(each: BlockingTransaction) -> str:
 
 
 def retry_while_locked(conn: Conn, schema: str, attempt: Callable[[], T]) -> T:
-    """Return `attempt()`, made in a transaction of its own, or in a savepoint of the one that is open.
+    """Return the result of `attempt`, run in a transaction of its own, or in a savepoint if one is open.
 
-    SchemaError, with nothing changed, if a lock is not to be had for ten minutes.
+    The attempt is repeated while a lock is taken. Raise `SchemaError`, with nothing changed, after `GIVE_UP_AFTER`
+    seconds.
     """
 
     def attempt_in_savepoint() -> T:
@@ -82,9 +84,10 @@ def retry_while_busy(
     busy: Callable[[Exception], bool],
     found: Callable[[], Sequence[BlockingTransaction]],
 ) -> T:
-    """Return `attempt()`, which takes back what it did if it fails: tried again while it fails of a `busy` error.
+    """Return the result of `attempt`, which is repeated while it fails with an error that is `busy`.
 
-    SchemaError, naming those that are `found` in the way, if that lasts for ten minutes.
+    A failed attempt must have rolled back its changes. `found` returns the blocking transactions, which are named on
+    stderr before each repetition. Raise `SchemaError`, which names them too, after `GIVE_UP_AFTER` seconds.
     """
     end = time.monotonic() + GIVE_UP_AFTER
     while True:
@@ -99,6 +102,7 @@ def retry_while_busy(
             raise SchemaError(
                 f"after {age(GIVE_UP_AFTER)} {who} still in the way, and nothing was changed: end that first"
             )
+        # A process without a console has no stderr.
         if sys.stderr is not None:
             text = f"schema {schema!r} is not migrated yet, {who} in the way; tried again for up to {age(left)}"
             sys.stderr.write(f"partbox: {text}\n")

@@ -1,12 +1,12 @@
-"""Brings a schema to the version of this program, and judges one that is of another version.
+"""Bring a schema to the version of this program, and check a schema that has another version.
 
-Migrations go forward only. The first of them, the baseline, makes the schema of partbox 0.1.0. Each says in its header
-whether programs older than it can still work on the schema (`-- breaking: no`) or must stop (`-- breaking: yes`); the
-schema remembers its version and that of its newest breaking migration, so that an old program can judge what it has
-never seen.
+Migrations go forward only. The first, the baseline, creates the schema of partbox 0.1.0. The header of each says
+whether older programs can still work on the schema (`-- breaking: no`) or must stop (`-- breaking: yes`). The schema
+stores its version and that of its newest breaking migration, so that an old program can judge a schema that is newer
+than itself.
 
-Two shapes are less than a whole outbox: without a subscription, for one that something else reads, and nothing but the
-inbox, for consumers elsewhere. Both are what the baseline made, with some of it taken away again.
+Two shapes are less than a whole outbox: a schema without a subscription, whose log something else reads, and a schema
+that contains only an inbox, for consumers elsewhere. The baseline makes both, and then a part is taken away.
 """
 
 import re
@@ -39,12 +39,12 @@ from partbox.text.dsn import bare
 from partbox.text.wording import command, listed
 
 _HEADER = re.compile(r"^-- breaking: (yes|no)$", re.MULTILINE)
-_OLDEST_SERVER = 140000
+_OLDEST_SERVER = 140000  # PostgreSQL 14
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaMigration:
-    """One numbered file of `sql/migrations`."""
+    """A numbered file of `sql/migrations`. Programs older than a `breaking` one cannot work with the schema."""
 
     version: int
     name: str
@@ -53,7 +53,10 @@ class SchemaMigration:
 
 
 class SchemaVersion(NamedTuple):
-    """The version of a schema: its newest migration and its newest breaking one; (0, 0) before the first."""
+    """The version of a schema or a program: its newest migration and its newest breaking one. (0, 0) before the first.
+
+    `inbox_only`: the schema contains only an inbox.
+    """
 
     newest: int
     breaking: int
@@ -61,11 +64,14 @@ class SchemaVersion(NamedTuple):
 
 
 def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, roles: Roles = NO_ROLES) -> list[str]:
-    """Bring `schema` up to date in one transaction, creating it if need be; the names of the migrations applied.
+    """Create the schema, or bring it to the version of this program, in one transaction. Return the names of the
+    migrations applied.
 
-    `writer_only` creates it without a subscription. `roles` are granted what they need, and so is again, whatever the
-    migrations added, who was before. Any number may run at once. Raises SchemaError if the schema is newer than this
-    program, not one of partbox, or has subscriptions though it is to have none, and if a role does not exist.
+    `writer_only` creates it without a subscription. The `roles` get their privileges. Roles that had privileges before
+    get the additions of the migrations. Any number of processes may run this at once.
+
+    Raise `SchemaError`, with nothing changed, if the schema is newer than this program, was not made by partbox, or has
+    subscriptions despite `writer_only`, and if a role does not exist.
     """
     check_name(schema)
     grants.check(roles)
@@ -74,15 +80,17 @@ def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, rol
 
 
 def migrate_in(conn: Conn, schema: str = "partbox", *, below: int | None = None) -> list[str]:
-    """The same in the transaction that is open on `conn`, READ COMMITTED and outside of savepoints.
+    """Create or migrate the schema in the transaction that is open on `conn`. Return the names of the migrations
+    applied.
 
-    `below`: nothing is done if the schema has that version or a newer one.
+    The transaction must be READ COMMITTED and outside of savepoints. Nothing happens if the schema has the version
+    `below` or a newer one.
     """
     check_name(schema)
     with _explain_errors(schema):
         if schema_exists(conn, schema):
             return retry_while_locked(conn, schema, lambda: _migrate(conn, schema, below, False, NO_ROLES))
-        # The first one cannot be made in a savepoint: see finish.sql.
+        # The first migration cannot run in a savepoint: see finish.sql.
         return _migrate(conn, schema, below, False, NO_ROLES)
 
 
@@ -104,7 +112,8 @@ def _migrate(conn: Conn, schema: str, below: int | None, writer_only: bool, role
             "each by `partbox subscription drop NAME` if nobody needs it; nothing was changed"
         )
     grants.check_exist(conn, roles)
-    roles = grants.granted_roles(conn, schema) | roles  # as they are before functions are replaced
+    # The roles are read before the functions are replaced, because replacing them loses the grants.
+    roles = grants.granted_roles(conn, schema) | roles
     for step in steps(schema, since, roles, writer_only=writer_only):
         OwnCursor(conn).execute(step)
     return [migration.name for migration in _pending_migrations(since)]
@@ -112,7 +121,7 @@ def _migrate(conn: Conn, schema: str, below: int | None, writer_only: bool, role
 
 @contextmanager
 def _explain_errors(schema: str) -> Iterator[None]:
-    """Raise SchemaError if a privilege is missing, or an object that partbox did not make has a name of ours."""
+    """Raise `SchemaError` if a privilege is missing, or if an object that partbox did not make has one of our names."""
     try:
         yield
     except InsufficientPrivilege as error:
@@ -127,7 +136,7 @@ def _explain_errors(schema: str) -> Iterator[None]:
 
 
 def migrate_inbox(dsn: str, schema: str = "partbox") -> bool:
-    """Create a schema with nothing but an inbox, or bring one up to date; False if there is a whole outbox already."""
+    """Create a schema with only an inbox, or update one. Return False if there is a whole outbox already."""
     check_name(schema)
     with connect_plain(dsn) as conn, _explain_errors(schema):
         return retry_while_locked(conn, schema, lambda: _migrate_inbox(conn, schema))
@@ -150,7 +159,7 @@ def _migrate_inbox(conn: Conn, schema: str) -> bool:
 
 
 def check(conn: Conn, schema: str = "partbox") -> None:
-    """Raise SchemaError, naming the remedy, unless this program can work on `schema`. Writes nothing."""
+    """Raise `SchemaError`, with the remedy, unless this program can work with the schema. Writes nothing."""
     check_name(schema)
     _check_server(conn)
     version, ours = _load_version(conn, schema), program_version()
@@ -174,7 +183,10 @@ def check(conn: Conn, schema: str = "partbox") -> None:
 
 
 def missing_error(conn: Conn, schema: str) -> TransientSchemaError:
-    """The error for a missing schema, naming those that may be meant, or for a schema without our table meta."""
+    """Return the error for a schema that does not exist, or whose table `meta` is gone.
+
+    The error suggests the schema with the most similar name.
+    """
     if own_rows(conn, "migrate_remains", schema) == [(True,)]:
         return TransientSchemaError(
             f"table meta of schema {schema!r} is gone, and its other tables are not: put it back"
@@ -188,14 +200,14 @@ def missing_error(conn: Conn, schema: str) -> TransientSchemaError:
 
 
 def is_inbox_only(conn: Conn, schema: str) -> bool:
-    """True if `schema` holds nothing but an inbox."""
+    """Return whether the schema contains only an inbox."""
     version = _load_version(conn, schema)
     return version is not None and version.inbox_only
 
 
 @cache
 def migrations() -> tuple[SchemaMigration, ...]:
-    """The baseline, and every migration since, in the order of their numbers, which are without gaps."""
+    """Return the baseline and all later migrations. Their numbers are without gaps."""
     paths = sorted((sql_folder() / "migrations").glob("[0-9][0-9][0-9][0-9]_*.sql"))
     found = tuple(_parse_migration(int(path.name[:4]), path.stem, path.read_text(encoding="utf-8")) for path in paths)
     if [migration.version for migration in found] != list(range(found[0].version, found[0].version + len(found))):
@@ -211,6 +223,7 @@ def _parse_migration(version: int, name: str, text: str) -> SchemaMigration:
 
 
 def program_version() -> SchemaVersion:
+    """Return the version of this program."""
     found = migrations()
     return SchemaVersion(found[-1].version, max((each.version for each in found if each.breaking), default=0))
 
@@ -220,9 +233,10 @@ def _pending_migrations(since: SchemaVersion) -> list[SchemaMigration]:
 
 
 def steps(schema: str, since: SchemaVersion, roles: Roles, *, writer_only: bool = False) -> Iterator[compose.Composed]:
-    """The statements that migrate a schema of version `since`. Functions are replaced by every migration."""
+    """Yield the statements that migrate a schema of version `since`. Every migration replaces all functions."""
     for migration in _pending_migrations(since):
         first = migration is migrations()[0]
+        # The first migration creates an inbox, so the existing one is renamed and moved back.
         if first and since.inbox_only:
             yield fixed_script("inbox_aside", schema)
         yield compose_text(migration.text, schema)
@@ -239,17 +253,18 @@ def steps(schema: str, since: SchemaVersion, roles: Roles, *, writer_only: bool 
 
 
 def fixed_script(name: str, schema: str, /, **values: object) -> compose.Composed:
-    """A text of `sql/migrations` that is no migration, with these values as literals."""
+    """Return a text of `sql/migrations` that is no migration, with `values` as literals."""
     text = (sql_folder() / "migrations" / f"{name}.sql").read_text(encoding="utf-8")
     return compose_text(text, schema, **{key: compose.Literal(value) for key, value in values.items()})
 
 
 def _load_version(conn: Conn, schema: str) -> SchemaVersion | None:
-    """The version of `schema`; None if it does not exist or holds nothing of ours."""
+    """Return the version of the schema, or None if it does not exist or contains nothing of partbox."""
     if not schema_exists(conn, schema):
         return None
     try:
         ((newest, breaking, inbox_only),) = own_rows(conn, "migrate_versions", schema) or [(None, None, False)]
+    # A table `meta` of another program has other columns or values.
     except (psycopg.errors.UndefinedColumn, psycopg.errors.InvalidTextRepresentation):
         newest, breaking, inbox_only = None, None, False
     if newest is None or breaking is None:
@@ -260,7 +275,7 @@ def _load_version(conn: Conn, schema: str) -> SchemaVersion | None:
 
 
 def _refuse_older(version: SchemaVersion, schema: str) -> None:
-    """SchemaError for a schema of the time before the baseline."""
+    """Raise `SchemaError` for a schema from before the baseline."""
     first = migrations()[0].version
     if 0 < version.newest < first:
         raise SchemaError(
@@ -271,6 +286,7 @@ def _refuse_older(version: SchemaVersion, schema: str) -> None:
 
 
 def _check_server(conn: Conn) -> None:
+    """Raise `SchemaError` unless the server is new enough and the database is encoded in UTF8."""
     if conn.info.server_version < _OLDEST_SERVER:
         raise SchemaError(f"partbox needs PostgreSQL 14 or newer, this server is {conn.info.server_version // 10000}")
     encoding = conn.info.parameter_status("server_encoding")
@@ -282,9 +298,10 @@ def _check_server(conn: Conn) -> None:
 
 
 def check_name(schema: str) -> None:
-    """SchemaError for a name that PostgreSQL would truncate silently, or with $$, which ends the text of a function.
+    """Raise `SchemaError` for a name that PostgreSQL would truncate silently, or with `$$`, which ends the text of a
+    function.
 
-    White space around a name is a slip, such as the line break at the end of a file.
+    White space at an end of the name is an error too, such as the line break at the end of a file.
     """
     if schema != bare(schema):
         raise SchemaError(f"the schema name {schema!r} begins or ends with white space: take it off")
@@ -293,10 +310,10 @@ def check_name(schema: str) -> None:
 
 
 def schema_exists(conn: Conn, schema: str) -> bool:
-    """True if `schema` has a table meta, of partbox or of somebody else."""
+    """Return whether the schema has a table `meta`, of partbox or of another program."""
     return own_rows(conn, "migrate_found", schema) != [(False,)]
 
 
 def subscriptions(conn: Conn, schema: str) -> list[str]:
-    """The names of all subscriptions; none of a writer-only outbox."""
+    """Return the names of all subscriptions. A writer-only outbox has none."""
     return [name for (name,) in own_rows(conn, "stats_subscriptions", schema)]

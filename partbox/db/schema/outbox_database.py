@@ -1,4 +1,4 @@
-"""The database of an outbox, whose schema is made at its first use where the settings say so."""
+"""The database of an outbox, whose schema is created at first use if the settings say so."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OutboxDatabase:
-    """The database of `dsn` (see `partbox.outbox` for its forms) under these settings.
+    """The database of a DSN (see `partbox.outbox` for its forms) under these settings.
 
-    A method that takes another DSN is about that one; None is its own.
+    Methods that take a `dsn` use that one instead. None means the outbox's own.
     """
 
     dsn: Dsn | None
@@ -23,23 +23,27 @@ class OutboxDatabase:
     _migrated: set[Callable[[], str]] = field(default_factory=set, compare=False)
 
     def under(self, flags: Mapping[str, Any]) -> "OutboxDatabase":
-        """A copy in which options of a command line win; None means not given. Raises SettingsError."""
+        """Return a copy in which options of a command line take precedence. None means not given. Raise
+        `SettingsError`.
+        """
         settings = self.settings.under(flags)
         return OutboxDatabase(self.dsn if flags.get("dsn") is None else settings.dsn, settings)
 
     def source(self, dsn: str | None = None) -> Callable[[], str]:
-        """The source of the DSN of each new connection; an embedded server is started here."""
+        """Return the source of the DSN for each new connection. An embedded server is started here."""
         chosen_dsn = dsn or self.dsn
         return connect.DsnSource(chosen_dsn if callable(chosen_dsn) else connect.resolve(chosen_dsn))
 
     def resolve(self, dsn: str | None = None) -> Callable[[], str]:
-        """`source`, with the schema made."""
+        """Return the source of the DSN, after the schema was migrated if that is wanted."""
         source = self.source(dsn)
         self.prepare(dsn, source)
         return source
 
     def prepare(self, dsn: str | None, source: Callable[[], str]) -> None:
-        """Make the schema in the database of `source`, which is that of `dsn`, unless that is done or not wanted."""
+        """Migrate the schema in the database of `source`, unless that is done or not wanted. `dsn` is the DSN of
+        `source`.
+        """
         if source in self._migrated or not self._is_wanted(dsn or self.dsn):
             return
         from partbox.db.schema.migrate import migrate
@@ -48,7 +52,9 @@ class OutboxDatabase:
         self._migrated.add(source)
 
     def _is_wanted(self, dsn: Dsn | None) -> bool:
-        """`auto_migrate`; unless it is set, true for an embedded server, which is nobody else's."""
+        """Return the setting `auto_migrate`, or True for an embedded server without the setting: only this application
+        uses it.
+        """
         if self.settings.origins["auto_migrate"] != "default":
             return self.settings.auto_migrate
         return isinstance(dsn, str) and dsn.startswith("embedded:")

@@ -1,7 +1,8 @@
-"""Migrations as text that others run: psql, the driver of an application, a tool that has a transaction open.
+"""Write migrations as SQL that others run: psql, an application's driver, or a tool that has a transaction open.
 
-Two forms. A script is what somebody reads and runs as a whole, for a schema of one version. Statements are for drivers
-that take one at a time; each migration looks by itself whether it is needed, so they suit a schema of any version.
+There are two forms. A script is read and run as a whole, for a schema of one version. Statements are for drivers that
+take one at a time. Each migration then checks by itself whether it is needed, so statements suit a schema of any
+version.
 """
 
 from psycopg import sql as compose
@@ -15,9 +16,10 @@ from partbox.errors import SchemaError
 
 
 def script(schema: str = "partbox", roles: Roles = NO_ROLES, *, since: int = 0, transaction: bool = True) -> str:
-    """The SQL that `migrate` runs on a schema of version `since` (0: there is none), as one script.
+    """Return the SQL that `migrate` runs on a schema of version `since` (0: none), as one script.
 
-    Run on another version it changes nothing and says so. Without `transaction` it must be run in one.
+    On a schema of another version the script changes nothing and says so. Without `transaction` the caller must run it
+    in a transaction.
     """
     _check(schema, roles, since)
     texts = [
@@ -30,7 +32,7 @@ def script(schema: str = "partbox", roles: Roles = NO_ROLES, *, since: int = 0, 
 
 
 def statements(schema: str = "partbox", roles: Roles = NO_ROLES) -> list[str]:
-    """The same for a schema of any version, as statements that are to be run one by one, in one transaction."""
+    """Return statements that migrate a schema of any version. They must run one by one, in one transaction."""
     _check(schema, roles)
     *_, newest = migrate.migrations()
     rest = migrate.steps(schema, SchemaVersion(newest.version, 0), roles)
@@ -53,12 +55,14 @@ def _check(schema: str, roles: Roles, since: int = 0) -> None:
 
 
 def _guard(schema: str, roles: Roles, least: int, most: int) -> str:
+    """Return the statement that fails unless the schema's version is between `least` and `most`."""
     baseline = migrate.migrations()[0].version
     named = {"publishers": list(roles.publishers), "workers": list(roles.workers)}
     return _do_block(migrate.fixed_script("guard", schema, least=least, most=most, baseline=baseline, **named))
 
 
 def _pending_block(schema: str, migration: migrate.SchemaMigration) -> str:
+    """Return the statement that applies a migration if the schema does not have it."""
     text = _text(compose_text(migration.text, schema))
     return _do_block(migrate.fixed_script("pending", schema, version=migration.version, text=text))
 
