@@ -1,13 +1,14 @@
-"""The archive: what leaves the log is written to files before, each record once, in the order of ids.
+"""The archive: records are written to files before they leave the log, each record once, in the order of ids.
 
-`archived_id` in the database says up to which id everything is in a file that stays, and no purge removes what is
-above, whoever purges and whatever its settings are. So nothing has to be done together with a removal:
+`archived_id` in the database is the id up to which everything is in a file that stays. No purge removes a record above
+it, independent of the purge's settings. So nothing must happen together with a removal:
 
-1. Records that have expired are read by id, from `archived_id` on, up to what is settled: the ids that no
-   transaction can write any more (`settle`).
-2. They are written to a file under a temporary name; it is synced and renamed, or uploaded whole.
-3. `archived_id` is raised to its last id.
+1. Expired records are read by id, from `archived_id` up to the settled id, below which no transaction can write any
+more
+   (`settle`).
+2. The records are written to a file under a temporary name. The file is synced and renamed, or uploaded whole. 3.
+`archived_id` is raised to the last id of the file.
 
-Whoever is killed between two steps has lost nothing: the next one begins at `archived_id`, and writes some records to a
-second file. No file is ever replaced by another one, for its name holds a digest of its content.
+A process that is killed between two steps loses nothing. The next process begins at `archived_id` and writes some
+records to a second file. No file is ever replaced, because its name contains a digest of the content.
 """

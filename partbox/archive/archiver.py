@@ -1,4 +1,4 @@
-"""Archives what has expired, before a purge may remove it: file by file, each noted once it is there for good."""
+"""Archive expired records before a purge may remove them: file by file, each noted once it is there for good."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -17,18 +17,18 @@ from partbox.text.wording import counted, size
 
 STATEMENT_TIMEOUT: Final = 30.0  # seconds that a statement may take
 READ_RECORDS, READ_BYTES = 5_000, 1 << 20
-"""Records of one read, and their bytes on disk, which may be far more in memory."""
+"""Records of one read, and their bytes on disk. In memory they may take far more."""
 FILE_RECORDS, FILE_BYTES = 1_000_000, 256 << 20
-"""Records of a file at most, and bytes of its lines."""
+"""The most records of a file, and the most bytes of its lines."""
 PATIENT_FACTOR: Final = 1.25
-"""Record by record nobody is in a hurry: what has expired waits for a quarter of the retention, and fills one file."""
+"""A patient archiver waits until a record is older than this multiple of the retention, and then fills one file."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveResult:
-    """The records that were archived, in how many files, and the bytes of those.
+    """The number of archived records and of files, and the bytes of the files.
 
-    `problem`: what failed, so that not all that is due was archived; `waiting`: what stands in the way for a while.
+    `problem`: an error kept due records from being archived. `waiting`: an obstacle that will pass did.
     """
 
     records: int = 0
@@ -51,12 +51,13 @@ def archive(
     stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[ArchiveResult], None] = lambda sofar: None,
 ) -> ArchiveResult:
-    """Archive what is due over a connection to a whole outbox, and one more: all that has expired, and up to `needed`.
+    """Archive everything that has expired, and all records up to the id `needed`.
 
-    An archive is kept from the first time that its place can be written: one that cannot be, such as a typing error,
-    must not keep all purges from deleting. Without the setting nothing is done; with `patient`, nothing for a few
-    expired records. What fails is a `problem` of the result, noted for doctor; what was archived before stays so.
-    Raises psycopg.Error.
+    `conn` is a connection to a whole outbox. One more is opened for the lock. Without the setting nothing happens. With
+    `patient` nothing happens for a few expired records. `stopped` is polled between reads, `progress` is called after
+    each file. An archive is kept from the first time that its place can be written. A place that cannot be written,
+    such as a typing error, must not keep all purges from deleting. A failure is a `problem` of the result and is noted
+    for `doctor`. Files written before it stay archived. Raise `psycopg.Error`.
     """
     if settings.archive is None:
         return ArchiveResult()
@@ -84,7 +85,7 @@ def archive(
 
 
 def _ensure_kept(conn: Conn, settings: Settings, place: str) -> str | None:
-    """Keep an archive from now on, if none is kept; return the reason why its place cannot be written, or None."""
+    """Begin the archive if none is kept. Return the reason why its place cannot be written, or None."""
     if not is_kept(conn, settings):
         try:
             location_of(place).probe()
@@ -95,7 +96,7 @@ def _ensure_kept(conn: Conn, settings: Settings, place: str) -> str | None:
 
 
 def _find_blocker(conn: Conn, settings: Settings, needed: int, upto: int) -> str | None:
-    """Return what is in the way if something is due above `upto`, below which no record can appear any more."""
+    """Return the obstacle, in words, if a record above `upto` is due. Up to `upto` no record can appear any more."""
     fence = steps.archive_state(conn, settings.schema_name).fence
     if fence is None or fence.drawn <= upto or not _is_due(conn, settings, needed, 1.0):
         return None
@@ -109,12 +110,12 @@ def _find_blocker(conn: Conn, settings: Settings, needed: int, upto: int) -> str
 
 
 def is_kept(conn: Conn, settings: Settings) -> bool:
-    """True if the archive that the settings want is kept, or they want none; else nothing may leave the log."""
+    """Return whether the archive of the settings is kept, or none is wanted. Otherwise nothing may leave the log."""
     return settings.archive is None or steps.archive_state(conn, settings.schema_name).archived is not None
 
 
 def waiting(conn: Conn, settings: Settings, needed: int) -> int:
-    """The records that `archive` would write now, counted without writing anything."""
+    """Return the number of records that `archive` would write now. Writes nothing."""
     archive_state = steps.archive_state(conn, settings.schema_name)
     after = -1 if archive_state.archived is None else archive_state.archived
     return steps.count_due(conn, settings.schema_name, after, steps.MAX_ID, needed, settings.retain_done)
@@ -130,7 +131,7 @@ def _is_due(conn: Conn, settings: Settings, needed: int, factor: float) -> bool:
 
 @dataclass(slots=True)
 class _ArchiveRun:
-    """One run: files, one after the other, of all that has expired or is up to `needed`, and settled: up to `upto`."""
+    """One run: files of all records that have expired or have ids up to `needed`, and up to the settled id `upto`."""
 
     conn: Conn
     settings: Settings
@@ -148,7 +149,7 @@ class _ArchiveRun:
         return self.done
 
     def _write_file(self, place: Location, after: int) -> int:
-        """Write one file of what follows `after`, and note that it is there; returns its last id."""
+        """Write one file of the records above `after`, and note it. Return its last id."""
         with place.open_new_file() as file:
             part = ArchiveFileWriter(place, file)
             while part.records < FILE_RECORDS and part.size < FILE_BYTES and not self.is_over:
@@ -156,6 +157,7 @@ class _ArchiveRun:
                 for row in rows:
                     part.write(row)
                 after = rows[-1].id if rows else after
+            # An unfinished file is thrown away.
             if self.stopped() or not part.records:
                 self.is_over = True
                 return after
@@ -166,10 +168,10 @@ class _ArchiveRun:
         return after
 
     def _read_due(self, after: int) -> list[ArchiveRow]:
-        """The next records that are due; after the last of those it is over.
+        """Return the next due records. After the last of them the run is over.
 
-        Ids and times rise together, nearly: it is over where a read ends in a young record, and those before an old one
-        go with it.
+        Ids and times rise together, nearly. The run is over if a read ends with young records. Young records before an
+        old one are archived with it.
         """
         if self.stopped():
             self.is_over = True

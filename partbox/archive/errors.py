@@ -1,4 +1,4 @@
-"""Errors of an archive in one line with the remedy: of a place, and of a library that is missing."""
+"""Errors of an archive, in one line with the remedy: of a place, and of a missing library."""
 
 import errno
 import sys
@@ -13,9 +13,9 @@ from partbox.text.secrets import masked
 from partbox.text.wording import in_short
 
 MAX_ERROR_LENGTH: Final = 300
+# Name and content of the file that is written before an archive is kept.
 PROBE_NAME: Final = ".partbox-probe"
 PROBE_CONTENT: Final = b"partbox tries whether records can be archived here\n"
-"""The name and the content of the file that is written before an archive is kept."""
 
 REMEDIES: Final = {
     errno.ENOSPC: "make room there",
@@ -27,18 +27,19 @@ REMEDIES: Final = {
     errno.EROFS: "mount it so that it can be written",
 }
 
+# The module of the standard library, and its backport for older versions.
 ZSTD: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
-"""The standard library's, and the same before it was there."""
 
 
 @contextmanager
 def location_errors(place: str) -> Iterator[None]:
-    """Raise any error of the block as a PartboxError about the place; those are left as they are."""
+    """Raise every error of the block as a `PartboxError` about the place. A `PartboxError` passes unchanged."""
     try:
         yield
     except PartboxError:
         raise
-    except Exception as error:  # libraries of remote places raise whatever they like
+    # Libraries of remote places raise exceptions of any type.
+    except Exception as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         text = printable_line(in_short(masked(reason or type(error).__name__), MAX_ERROR_LENGTH), MAX_ERROR_LENGTH)
         raise PartboxError(f"archive {place!r}: {text}: {_remedy(error)}") from error
@@ -54,7 +55,7 @@ def _remedy(error: Exception) -> str:
 
 
 def library(module: str, extra: str = "archive") -> Any:
-    """The module; SettingsError with the remedy if it is not installed."""
+    """Return an optional module. Raise `SettingsError`, with the remedy, if it is not installed."""
     try:
         return platform.library(module, extra, f"the archive needs the library {module}")
     except ModuleNotFoundError as missing:

@@ -1,8 +1,8 @@
-"""The files of an archive, to be written and read back.
+"""Read and write the files of an archive.
 
-They are lines of JSON, compressed by zstd. Each is one frame with a checksum, so one that is cut short is told. A line
-is a record: what is null is left out; `payload` and `headers` are the JSON that was published as a text, letter for
-letter; bytes are base64; times are in UTC, with microseconds.
+A file has lines of JSON, compressed by zstd as one frame with a checksum, so that a truncated file is detected. A line
+is a record. Null fields are left out. `payload` and `headers` hold the published JSON as text, letter for letter. Bytes
+are base64. Times are in UTC, with microseconds.
 """
 
 import hashlib
@@ -22,14 +22,14 @@ from partbox.errors import PartboxError
 
 SUFFIX = ".jsonl.zst"
 ID_DIGITS = 19
-"""Digits of an id in a file name, padded with zeros: names sort as numbers do."""
+"""Digits of an id in a file name, padded with zeros, so that names sort as numbers."""
 DIGEST_LENGTH = 12
 
 _NAME = re.compile(r"record-([0-9]{1,19})-([0-9]{1,19})-([0-9a-f]{12})\.jsonl\.zst")
 
 
 class FileName(NamedTuple):
-    """A file of an archive, by its name: the ids of its first and last record, and the digest of its lines."""
+    """The name of an archive file: the ids of its first and last record, and a digest of its lines."""
 
     first: int
     last: int
@@ -40,24 +40,23 @@ class FileName(NamedTuple):
 
 
 def parse_file_name(name: str) -> FileName | None:
-    """The parts of a file's name; None if it is not one of ours."""
+    """Return the parts of a file's name, or None if it is not a file of an archive."""
     found = _NAME.fullmatch(name)
     return FileName(int(found[1]), int(found[2]), found[3]) if found else None
 
 
-COMPRESSION_LEVEL: Final = 3
+COMPRESSION_LEVEL: Final = 3  # of zstd
 CHUNK_BYTES: Final = 64 << 10
 """Bytes of lines that are compressed, or read, at once."""
 
 
 class ArchiveFileWriter:
-    """A file that is being written."""
+    """An archive file that is being written. `size` is the bytes of its lines, before compression."""
 
     def __init__(self, place: Location, file: BinaryIO) -> None:
         zstd = library(ZSTD)
         self.records = 0
         self.size = 0
-        """Bytes of its lines."""
         self._first = self.last = 0
         self._place = place
         self._file = file
@@ -69,6 +68,7 @@ class ArchiveFileWriter:
         self._pending = bytearray()
 
     def write(self, row: ArchiveRow) -> None:
+        """Append a record."""
         line = line_of(row)
         self._pending += line
         if len(self._pending) >= CHUNK_BYTES:
@@ -78,7 +78,7 @@ class ArchiveFileWriter:
         self.size += len(line)
 
     def keep(self) -> int:
-        """Keep it in its place, for good; its bytes. One that holds nothing is not kept."""
+        """Finish the file and keep it in its place for good. Return its bytes. A file without records is not kept."""
         if not self.records:
             return 0
         self._compress()
@@ -93,7 +93,7 @@ class ArchiveFileWriter:
 
 
 def read_lines(place: Location, name: str) -> Iterator[bytes]:
-    """The lines of a file; PartboxError if it is no file of an archive, or not whole."""
+    """Yield the lines of a file. Raise `PartboxError` if the file is damaged or truncated."""
     with place.open_file(name) as file:
         pieces = _decompress(file, f"{place.display_name}/{name}") if name.endswith(SUFFIX) else _read_chunks(file)
         rest = b""
@@ -109,7 +109,7 @@ def _read_chunks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _decompress(file: BinaryIO, display_name: str) -> Iterator[bytes]:
-    """The content of a compressed file, of one frame or several."""
+    """Yield the content of a compressed file with one or several frames."""
     zstd = library(ZSTD)
     try:
         yield from _read_chunks(zstd.ZstdFile(file))
@@ -122,11 +122,11 @@ def _decompress(file: BinaryIO, display_name: str) -> Iterator[bytes]:
 
 
 FILE_SUFFIXES: Final = (SUFFIX, ".jsonl")
-"""Endings of a file that may be named instead of an archive: one of its files, packed or unpacked."""
+"""Suffixes by which a single file, compressed or not, may be named instead of an archive."""
 
 
 class ArchiveEntry(NamedTuple):
-    """A record, where it was found, and its bytes."""
+    """A record, the place where it was found, and its bytes."""
 
     row: ArchiveRow
     place: str
@@ -134,7 +134,7 @@ class ArchiveEntry(NamedTuple):
 
 
 class ArchiveSource:
-    """The files of an archive, in order. `total`: at most so many records are in them, by their names; 0: unknown."""
+    """The files of an archive, in order. `total`: the most records in them, by their names, or 0 if unknown."""
 
     def __init__(self, place: Location, names: list[str]) -> None:
         self.display_name = place.display_name if len(names) != 1 else f"{place.display_name}/{names[0]}"
@@ -144,7 +144,7 @@ class ArchiveSource:
         self._place = place
 
     def entries(self) -> Iterator[ArchiveEntry]:
-        """Each record; PartboxError for a line that is none, and for a file that is damaged or cut short."""
+        """Yield each record. Raise `PartboxError` for a line that is no record, and for a damaged or truncated file."""
         for name in self.names:
             for number, line in enumerate(read_lines(self._place, name), 1):
                 where = f"line {number} of {self._place.display_name}/{name}"
@@ -155,7 +155,7 @@ class ArchiveSource:
 
 
 def open_source(text: str) -> ArchiveSource:
-    """The archive in a directory, at a URL, or one file of either; PartboxError if there is none."""
+    """Open the archive in a directory or at a URL, or one file of either. Raise `PartboxError` if there is none."""
     if text.endswith(FILE_SUFFIXES):
         folder, _, name = text.rpartition("/")
         folder = folder or ("/" if text.startswith("/") else ".")
@@ -181,7 +181,7 @@ PARTITIONS: Final = 256
 
 
 def line_of(row: ArchiveRow) -> bytes:
-    """The line of a record, its end included."""
+    """Return the line of a record, with the line end."""
     fields: dict[str, Any] = {name: value for name, value in row._asdict().items() if value is not None}
     del fields["expired"]
     if row.payload_bytes is not None:
@@ -190,7 +190,7 @@ def line_of(row: ArchiveRow) -> bytes:
 
 
 def row_of(line: bytes) -> ArchiveRow:
-    """The record of a line; ValueError, which says what is wrong with it, if it is none."""
+    """Return the record of a line. Raise `ValueError`, with the reason, if the line is no record."""
     try:
         fields = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -214,6 +214,7 @@ def row_of(line: bytes) -> ArchiveRow:
 
 def _number(fields: dict[str, Any], name: str, most: int) -> int:
     value = fields[name]
+    # A bool is an int in Python.
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
         raise ValueError(f"its {name} is no number from 0 to {most}")
     return value

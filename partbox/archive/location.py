@@ -1,4 +1,4 @@
-"""Places of an archive: a directory, S3, or a URL of what fsspec has a library for, such as `gs://bucket/prefix`."""
+"""Places of an archive: a directory, S3, or a URL for which fsspec has a library, such as `gs://bucket/prefix`."""
 
 import os
 import time
@@ -16,19 +16,20 @@ from partbox.text.dsn import query_of
 from partbox.text.secrets import masked_url
 
 ATOMIC_PROTOCOLS: Final = {"gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "memory"}
-"""Protocols of stores in which a file appears once it is there whole; elsewhere it is renamed then."""
+# The library that fsspec needs, by protocol.
+"""Protocols of stores in which a file appears only when it is complete. Elsewhere a complete file is renamed."""
 LIBRARIES: Final = {"gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "sftp": "paramiko"}
 
 
 @contextmanager
 def temporary_file() -> Iterator[BinaryIO]:
-    """A file of this machine, in its temporary folder, to be uploaded whole."""
+    """Open a file in the temporary folder of this machine, which will be uploaded as a whole."""
     with location_errors("the temporary folder"), NamedTemporaryFile("w+b", prefix="partbox-", suffix=".part") as file:
         yield cast(BinaryIO, file)
 
 
 class Remote:
-    """A folder of another remote file system; files are written here first, and uploaded whole. See `Directory`."""
+    """A folder of another remote file system. Files are written locally first. For the methods see `Directory`."""
 
     def __init__(self, url: str) -> None:
         self.display_name = masked_url(url)
@@ -55,7 +56,7 @@ class Remote:
     open_new_file = staticmethod(temporary_file)
 
     def keep(self, file: BinaryIO, name: str) -> None:
-        """Upload it."""
+        """Upload the file under this name."""
         path = f"{self._root}/{name}"
         with location_errors(self.display_name):
             file.flush()
@@ -68,13 +69,16 @@ class Remote:
                 self._fs.mv(temporary_path, path)
 
     def probe(self) -> None:
+        """Raise `PartboxError` unless files can be written."""
         with self.open_new_file() as file:
             file.write(PROBE_CONTENT)
             self.keep(file, PROBE_NAME)
-        with suppress(Exception):  # a place may be one that files are only added to
+        # The place may allow files only to be added.
+        with suppress(Exception):
             self._fs.rm_file(f"{self._root}/{PROBE_NAME}")
 
     def names(self) -> list[str]:
+        """Return the names of all files."""
         with location_errors(self.display_name):
             self._fs.invalidate_cache()
             found = self._fs.ls(self._root, detail=True)
@@ -82,15 +86,16 @@ class Remote:
 
     @contextmanager
     def open_file(self, name: str) -> Iterator[BinaryIO]:
+        """Open a file to read."""
         with location_errors(f"{self.display_name}/{name}"), self._fs.open(f"{self._root}/{name}", "rb") as file:
             yield file
 
 
 class S3:
-    """A bucket, and a prefix in it, by boto3, with credentials as it finds them. See `Directory`.
+    """A bucket and a prefix, accessed by boto3 with the credentials that boto3 finds. For the methods see `Directory`.
 
-    `?endpoint=URL` names another server that speaks S3's protocol. What it needs: PutObject to write; ListBucket and
-    GetObject to read back. A file appears there once it is uploaded whole.
+    `?endpoint=URL` names another server with the protocol of S3. Writing needs the permission PutObject. Reading back
+    needs ListBucket and GetObject. A file appears only when its upload is complete.
     """
 
     def __init__(self, url: str) -> None:
@@ -107,18 +112,21 @@ class S3:
     open_new_file = staticmethod(temporary_file)
 
     def keep(self, file: BinaryIO, name: str) -> None:
-        """Upload it."""
+        """Upload the file under this name."""
         with location_errors(self.display_name):
             file.flush()
             self._client.upload_file(file.name, self._bucket, self._key(name))
 
     def probe(self) -> None:
+        """Raise `PartboxError` unless files can be written."""
         with location_errors(self.display_name):
             self._client.put_object(Bucket=self._bucket, Key=self._key(PROBE_NAME), Body=PROBE_CONTENT)
-        with suppress(Exception):  # DeleteObject is nothing that an archive needs
+        # The credentials need no DeleteObject.
+        with suppress(Exception):
             self._client.delete_object(Bucket=self._bucket, Key=self._key(PROBE_NAME))
 
     def names(self) -> list[str]:
+        """Return the names of all files."""
         with location_errors(self.display_name):
             found = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=self._key(""), Delimiter="/"
@@ -127,6 +135,7 @@ class S3:
 
     @contextmanager
     def open_file(self, name: str) -> Iterator[BinaryIO]:
+        """Open a file to read."""
         with location_errors(f"{self.display_name}/{name}"):
             answer = self._client.get_object(Bucket=self._bucket, Key=self._key(name))
             with closing(answer["Body"]) as body:
@@ -139,14 +148,11 @@ class S3:
 UNFINISHED_NAME: Final = (".record-", ".part")
 """The beginning and the end of the name of a file that is being written."""
 ABANDONED_AFTER: Final = 86_400.0
-"""Seconds after which it is what a killed process has left."""
+"""Seconds after which an unfinished file counts as left by a killed process."""
 
 
 class Directory:
-    """A directory of this machine; its files can be read by their owner alone.
-
-    Errors are PartboxError, with the place and a remedy.
-    """
+    """A directory that its owner alone can read. All methods raise `PartboxError`, with the place and a remedy."""
 
     def __init__(self, path: Path) -> None:
         self.display_name = str(path)
@@ -154,14 +160,15 @@ class Directory:
 
     @contextmanager
     def open_new_file(self) -> Iterator[BinaryIO]:
-        """A file to write to, which is none of the place yet; unless it is kept, it is gone in the end.
+        """Open a file that does not belong to the archive yet. It is deleted at the end unless `keep` was called.
 
-        The directory is made if it is missing. Not its parents: a mount may be what is missing.
+        The directory is created if it is missing, but not its parents: a mount may be missing.
         """
         begin, end = UNFINISHED_NAME
         with location_errors(self.display_name):
             self._path.mkdir(exist_ok=True)
-            for each in self._path.glob(f"{begin}*{end}"):  # what killed processes have left, too
+            # Killed processes leave files behind too.
+            for each in self._path.glob(f"{begin}*{end}"):
                 with suppress(FileNotFoundError):
                     if time.time() - each.stat().st_mtime > ABANDONED_AFTER:
                         each.unlink()
@@ -173,7 +180,7 @@ class Directory:
                         os.unlink(file.name)
 
     def keep(self, file: BinaryIO, name: str) -> None:
-        """Keep what was written to it under this name: once this returns, no crash takes it back."""
+        """Keep the written file under this name. After the return no crash takes it back."""
         with location_errors(self.display_name):
             file.flush()
             os.fsync(file.fileno())
@@ -181,23 +188,24 @@ class Directory:
             self._sync()
 
     def probe(self) -> None:
-        """Write a file there, and take it away again as far as that is allowed; an error if nothing can be written."""
+        """Write a file and delete it again, as far as that is allowed. Raise an error if nothing can be written."""
         is_new = not self._path.exists()
         with self.open_new_file() as file, location_errors(self.display_name):
             file.write(PROBE_CONTENT)
             file.flush()
         if is_new:
-            with suppress(OSError):  # somebody has written there meanwhile
+            # Another process may have written to the new directory meanwhile.
+            with suppress(OSError):
                 self._path.rmdir()
 
     def names(self) -> list[str]:
-        """The names of its files."""
+        """Return the names of the files."""
         with location_errors(self.display_name):
             return [each.name for each in self._path.iterdir() if each.is_file()]
 
     @contextmanager
     def open_file(self, name: str) -> Iterator[BinaryIO]:
-        """One of its files, to be read."""
+        """Open one of the files for reading."""
         with location_errors(str(self._path / name)), open(self._path / name, "rb") as file:
             yield file
 
@@ -210,11 +218,11 @@ class Directory:
 
 
 Location = Directory | Remote | S3
-"""Holds files by their names; the methods of all are those of `Directory`."""
+"""A place that holds files by name. All three classes have the methods of `Directory`."""
 
 
 def location_of(text: str) -> Location:
-    """The place: a directory, `file://…`, or a URL; SettingsError if it is none, or its library is missing."""
+    """Return the place for a path, `file://…`, or a URL. Raise `SettingsError` otherwise, or for a missing library."""
     scheme, mark, _ = text.partition("://")
     if not mark:
         return Directory(Path(text))

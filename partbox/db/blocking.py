@@ -63,10 +63,8 @@ def fetch(
 
     Every value is sent as text, or as null if it is None. `planned` gives the integers that are written into the text
     of the statement, so that the planner knows them. `look` is called with each batch of `LOAD_BATCH` rows as soon as
-    they are loaded.
-
-    Raise `HungError` if the deadline of the connection cut it, `OperationalError` if the server closed it, and the
-    error of the server if the statement failed.
+    they are loaded. Raise `HungError` if the deadline of the connection cut it, `OperationalError` if the server closed
+    it, and the error of the server if the statement failed.
     """
     text, names = _number_parameters(name, schema, tuple(planned.items()) if planned else ())
     params = [None if values[name] is None else str(values[name]).encode() for name in names]
@@ -91,10 +89,7 @@ def fetch(
 
 
 def run_script(conn: Conn, script: bytes) -> tuple[str | None, ...]:
-    """Run several statements in one round trip and return the first row of the last result, as text.
-
-    The tuple is empty if the last statement returned no row.
-    """
+    """Run several statements in one round trip. Return the first row of the last result as texts, or an empty tuple."""
     with (limit := deadline.of(conn)):
         result = conn.pgconn.exec_(script)
     if conn.pgconn.status != ConnStatus.OK:
@@ -106,10 +101,7 @@ def run_script(conn: Conn, script: bytes) -> tuple[str | None, ...]:
 
 
 def array_literal(values: Iterable[object]) -> str:
-    """Return a PostgreSQL array literal of numbers, booleans or snapshots. None becomes null.
-
-    Values are not escaped, so none may contain a quote or a backslash.
-    """
+    """Return a PostgreSQL array literal of numbers, booleans or snapshots, unescaped. None becomes null."""
     return "{" + ",".join("null" if value is None else f'"{value}"' for value in values) + "}"
 
 
@@ -119,10 +111,7 @@ def integer_array(values: Iterable[int]) -> str:
 
 
 def _execute(conn: Conn, text: bytes, params: list[bytes | None]) -> PGresult:
-    """Run a statement as a prepared one if the connection allows that, and return the result.
-
-    The least recently used statement is deallocated when there are more than `PREPARED_LIMIT`.
-    """
+    """Run a statement, prepared if the connection allows that. Keep the `PREPARED_LIMIT` statements used last."""
     prepared, server = getattr(conn, "prepared", None), conn.pgconn
     if prepared is None:
         return server.exec_params(text, params, result_format=Format.BINARY)
@@ -142,10 +131,9 @@ def _execute(conn: Conn, text: bytes, params: list[bytes | None]) -> PGresult:
 
 
 def _statement_error(conn: Conn, result: PGresult) -> Error:
-    """Return the error of a failed result. Stop preparing statements on this connection if its prepared statements were
-    lost.
+    """Return the error of a failed result.
 
-    Something between the worker and the server, such as a pooler, loses them.
+    Stop preparing if a pooler lost the prepared statements of this connection.
     """
     error = error_from_result(result)
     if isinstance(error, InvalidSqlStatementName | DuplicatePreparedStatement) and isinstance(
@@ -157,11 +145,7 @@ def _statement_error(conn: Conn, result: PGresult) -> Error:
 
 @lru_cache(maxsize=256)
 def _number_parameters(name: str, schema: str, planned: tuple[tuple[str, int], ...]) -> tuple[bytes, tuple[str, ...]]:
-    """Return a query with numbered parameters (`$1`) in place of named parameters, and the names in the order of their
-    numbers.
-
-    Parameters in `planned` become their numbers instead.
-    """
+    """Return a query with numbered parameters (`$1`) or `planned` numbers for named ones, and the names in order."""
     numbers = dict(planned)
     names: list[str] = []
 

@@ -77,10 +77,7 @@ class TransientSchemaError(SchemaError):
 
 @dataclass(frozen=True, slots=True)
 class DsnSource:
-    """A DSN as it was given, resolved anew for each connection.
-
-    A class and not a closure, so that it can be sent to other processes.
-    """
+    """A DSN as given, resolved anew for each connection. A class, not a closure, so that other processes can get it."""
 
     dsn: Dsn | None
 
@@ -113,10 +110,7 @@ def resolve(dsn: Dsn | None) -> str:
 
 
 def _call_dsn_source(source: Callable[[], str]) -> str:
-    """Return the DSN that an application's callable gives.
-
-    Raise `NoDsn` for every failure, since it may be temporary.
-    """
+    """Return the DSN that an application's callable gives. Raise `NoDsn` for any failure, which may be temporary."""
     try:
         given: object = source()
     except KeyboardInterrupt:
@@ -186,11 +180,7 @@ def connection_parameters(dsn: str, *, lease: float, pooler: bool, name: str, mo
 
 
 class BinaryCursor(PlainCursor[Any]):
-    """A cursor that asks for binary results, which no setting of the database or the role can change (`DateStyle`
-    could).
-
-    This works behind a pooler too, where no session options may be sent.
-    """
+    """A cursor for binary results, which no setting (such as `DateStyle`) changes. Suits poolers: no option is sent."""
 
     def __init__(self, connection: Conn, *, row_factory: Any = None) -> None:
         super().__init__(connection, row_factory=row_factory or connection.row_factory)
@@ -209,14 +199,12 @@ def connect(
 ) -> WatchedConnection:
     """Open a worker's connection in autocommit mode, watched by a deadline, and set the session up.
 
-    - `lease`: seconds, from which all timeouts follow
-    - `lent`: an application's code uses the connection. Results are not binary, for types that psycopg reads as text,
-      and
-      without a pooler psycopg prepares statements as by default. On all other connections psycopg prepares none.
-    - `prepared`: `db.blocking` prepares its statements, if the session really has the options that this needs
-    - `limit`: seconds without an answer after which the connection is cut; by default a little more than `lease`
-
-    Raise `PoolerRefused` if a pooler refuses the options, and `OperationalError` if the server cannot be reached.
+    `lease`: seconds, from which all timeouts follow. `lent`: an application's code uses the connection. Results are not
+    binary, for types that psycopg reads as text, and without a pooler psycopg prepares statements as by default. On all
+    other connections psycopg prepares none. `prepared`: `db.blocking` prepares its statements, if the session really
+    has the options that this needs. `limit`: seconds without an answer after which the connection is cut; by default a
+    little more than `lease`. Raise `PoolerRefused` if a pooler refuses the options, and `OperationalError` if the
+    server cannot be reached.
     """
     more = ("" if lent else f"{ROW_SECURITY_OPTION} ") + (PLAN_OPTIONS if prepared else "")
     conninfo = make_conninfo("", **connection_parameters(dsn, lease=lease, pooler=pooler, name=name, more=more))
@@ -310,8 +298,7 @@ def is_standby(dsn: str, *, lease: float, pooler: bool = False, name: str = "par
 
 
 def check(conn: Conn, schema: str) -> None:
-    """Raise `SchemaError` unless this server is the primary of the cluster that wrote the cursors, and the role can
-    read the log's ids.
+    """Raise `SchemaError` unless this is the primary of the cluster that wrote the cursors, and the role may read ids.
 
     A logical copy of the schema has the cursors of another cluster. A lost witness of the marker is written again, if
     the role may do so and no transaction is open.

@@ -37,9 +37,7 @@ class HungError(OperationalError):
 
 
 def deadline_for_lease(lease: float) -> float:
-    """Return the seconds a statement may take whose `statement_timeout` is `lease`. Longer, so the server's error comes
-    first.
-    """
+    """Return the seconds after which a statement is cut: a little more than its `statement_timeout`, which is `lease`."""
     return lease * 1.25 + 0.5
 
 
@@ -65,9 +63,7 @@ class Deadline:
         self._expires_at = inf
 
     def shorten(self, limit: float) -> None:
-        """Lower the limit to at most `limit` seconds from now on, also for the running statement. An infinite limit
-        stays.
-        """
+        """Lower the limit to `limit` seconds, for the running statement too. An infinite limit stays."""
         if self.limit < inf:
             self.limit = min(self.limit, limit)
         # If the statement ends at this moment, its socket is shut much later, at worst.
@@ -88,9 +84,7 @@ class Deadline:
         self._first_overdue = until
 
     def lost_error(self, error: str = "the server closed the connection") -> OperationalError:
-        """Return the error for a lost connection: `HungError` if the deadline cut it, else an `OperationalError` with
-        this text.
-        """
+        """Return the error for a lost connection: `HungError` if it was cut, else `OperationalError` with this text."""
         if self.is_cut:
             return HungError(f"no answer within {self.limit:.1f} s, so the connection was cut")
         return OperationalError(error)
@@ -161,9 +155,7 @@ _watchdog = _Watchdog()
 
 
 def _reset_watchdog() -> None:
-    """Start with an empty watchdog in a forked child: its threads are gone, a lock may be held forever, and it must
-    keep no socket.
-    """
+    """Start with an empty watchdog in a forked child: its threads are gone, a lock may be held, no socket may stay."""
     global _watchdog  # noqa: PLW0603  one a process
     for deadline in list(_watchdog.watched):
         deadline.release_in_child()
@@ -176,15 +168,12 @@ call_in_forked_children(_reset_watchdog)
 class WatchedConnection(PlainConnection[Any]):
     """A connection that is cut if the server does not answer in time, with the state of its session.
 
-    Psycopg sends each statement by `wait`; `db.blocking` sends it by libpq's own call.
-
-    - `lent`: an application's code uses it too, and may change how values are converted
-    - `incarnation`: see db/delivery/server_incarnation.py
-    - `baseline`: see db/delivery/proof.py
-    - `pooled`: no options of a session were sent, or a pooler dropped them
-    - `path`: the role's `search_path`, if the session uses another one (see db/connect.py)
-    - `bell`: the oid of the bell's sequence (see db/delivery/bell.py)
-    - `prepared`: names of prepared statements by text, least recently used first (see db/blocking.py)
+    Psycopg sends each statement by `wait`; `db.blocking` sends it by libpq's own call. `lent`: an application's code
+    uses it too, and may change how values are converted. `incarnation`: see db/delivery/server_incarnation.py.
+    `baseline`: see db/delivery/proof.py. `pooled`: no options of a session were sent, or a pooler dropped them. `path`:
+    the role's `search_path`, if the session uses another one (see db/connect.py). `bell`: the oid of the bell's
+    sequence (see db/delivery/bell.py). `prepared`: names of prepared statements by text, least recently used first (see
+    db/blocking.py).
     """
 
     deadline: Deadline = NO_DEADLINE
@@ -266,10 +255,7 @@ def of(conn: BaseConnection[Any]) -> Deadline:
 
 @contextmanager
 def allow_long_statements(conn: BaseConnection[Any], limit: float = inf) -> Iterator[None]:
-    """Allow statements of `limit` seconds in the block, without limit by default.
-
-    For statements of an application, and for statements that are known to take long.
-    """
+    """Allow statements of `limit` seconds in the block: an application's, or any that are known to take long."""
     deadline = of(conn)
     before = deadline.limit
     if deadline is not NO_DEADLINE:

@@ -32,7 +32,7 @@ def session(dsn: Callable[[], str], settings: Settings, name: str) -> Iterator[C
 def _connect_primary(dsn: str, settings: Settings, name: str) -> Conn:
     """Connect, or raise `SchemaError` if only a standby answers.
 
-    Libpq says just that a session would be read-only, which may have other causes, so a second connection asks for a
+    Libpq says just that a session would be read-only, which may have other causes. So a second connection asks for a
     standby.
     """
     try:
@@ -48,9 +48,7 @@ def _connect_primary(dsn: str, settings: Settings, name: str) -> Conn:
 
 
 def require(conn: Conn, schema: str, subscription: str) -> None:
-    """Raise `SchemaError`, with the names that exist, unless the subscription does. A mistyped name must not look
-    empty.
-    """
+    """Raise `SchemaError`, naming all subscriptions, unless this one exists: a mistyped name must not look empty."""
     names = subscriptions(conn, schema)
     if subscription not in names:
         raise SchemaError(no_subscription(subscription, schema, names))

@@ -60,10 +60,7 @@ def _composed(text: str, names: dict[str, compose.Composable]) -> compose.Compos
 
 
 def _schema_names(schema: str, percent: str) -> dict[str, compose.Composable]:
-    """Return the names that a query may refer to. `percent` replaces each percent sign in a name.
-
-    A query with parameters needs `%%`, since psycopg reads a single sign as the start of a parameter.
-    """
+    """Return the names that a query may refer to. `percent` replaces percent signs, which psycopg gives a meaning."""
 
     def put(text: str) -> str:
         return text.replace("%", percent)
@@ -98,10 +95,7 @@ def script(name: str, **parts: compose.Composable) -> bytes:
 
 @cache
 def query(name: str, schema: str, queries: Path | None = None) -> bytes:
-    """Return a query with the names of the schema filled in, ready for parameters.
-
-    A percent sign in a name is doubled. Psycopg reads a single sign as the start of a parameter.
-    """
+    """Return a query with the schema's names filled in, ready for parameters: percent signs in names are doubled."""
     return _composed(_load_queries(queries)[name], _schema_names(schema, "%%")).as_bytes(DEFAULTS)
 
 

@@ -33,8 +33,9 @@ publish_several_ringing = _statement("publish_several_ringing")
 ring = _statement("ring")
 """Ring for partitions if the flag is up. Returns whether it rang."""
 publish_once = _statement("publish_once")
-"""Insert one event with an idempotency key. Returns whether the key was unused. Fails if it was, but nothing was
-written.
+"""Insert one event with an idempotency key.
+
+Returns whether the key was unused. Fails if it was, but nothing was written.
 """
 publish_once_ringing = _statement("publish_once_ringing")
 """Insert as `publish_once` does, and ring."""

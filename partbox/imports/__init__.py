@@ -1,7 +1,4 @@
-"""Import: the rows of a hand-written outbox table become records, each once, while it is still written to.
-
-Or the events of an archive do, which had left the log.
-"""
+"""Import events: from another outbox table, each row once, while that is still written to, or from an archive."""
 
 from partbox.imports.passes import BadRow, ImportResult, import_rows
 from partbox.imports.plan import FIELDS, ImportPlan

@@ -1,8 +1,8 @@
-"""Importing: one pass over a table of another outbox, in batches, each in a transaction of its own.
+"""Import a table of another outbox in one pass, in batches, each in a transaction of its own.
 
-A batch notes in its transaction the keys of the rows that it publishes. So a row is imported once, whatever becomes of
-the process, and in whatever order rows become visible: what committed late, with a lower id, is taken by the next pass.
-Two connections are needed: one reads the table in a read-only transaction, the other writes.
+A batch notes the keys of its rows in the transaction that publishes them. So each row is imported once, even if the
+process is killed, and in any order in which rows become visible. A row that committed late, with a lower id, is taken
+by the next pass. One connection reads the table in a read-only transaction, the other writes.
 """
 
 import logging
@@ -32,15 +32,15 @@ from partbox.text.wording import counted
 log = logging.getLogger("partbox.commands")
 
 BATCH_ROWS = 5_000  # rows of a transaction
-BATCH_BYTES = 8 << 20
-SAMPLE_ROWS = 10
-MAX_LISTED = 100
+BATCH_BYTES = 8 << 20  # bytes of payloads of a transaction
+SAMPLE_ROWS = 10  # rows of a dry run
+MAX_LISTED = 100  # bad rows
 
 T = TypeVar("T")
 
 
 class Sized(Protocol):
-    """An item that a transaction publishes; `size` in bytes."""
+    """An item to publish. `size` is in bytes."""
 
     @property
     def size(self) -> int: ...
@@ -51,7 +51,7 @@ S = TypeVar("S", bound=Sized)
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that cannot be a record, and why."""
+    """A row that cannot become a record, and the reason."""
 
     key: str
     problem: str
@@ -59,11 +59,13 @@ class BadRow:
 
 @dataclass(slots=True)
 class ImportResult:
-    """The result of a pass, or of a dry run: rows that became `pending` records or `dead` ones, and rows it left.
+    """The result of a pass or a dry run, or its progress.
 
-    `done` are skipped; `before`: imported by earlier passes; `bad` cannot be records, of which the first are listed;
-    `total`: what it set out to import. `writers` had written to the table before it began and had not ended: a later
-    pass takes what they wrote. `complete` is False when it was stopped. `sample`: the first, in a dry run.
+    `total`: rows that the pass set out to import. `pending`, `dead`: rows that became pending or dead records. `done`:
+    rows that were skipped. `before`: rows imported by earlier passes. `bad`: rows that cannot become records, the first
+    of which are `listed`. `writers`: transactions that had written to the table before the pass began and had not
+    ended. A later pass imports their rows. `sample`: the first rows of a dry run. `complete`: False if the pass was
+    stopped.
     """
 
     source: str
@@ -80,11 +82,12 @@ class ImportResult:
 
     @property
     def imported(self) -> int:
+        """The number of imported rows."""
         return self.pending + self.dead
 
     @property
     def nothing_left(self) -> bool:
-        """True if every row that had been written before it began is imported or done."""
+        """True if every row that was written before the pass began is imported or done."""
         return self.complete and not self.bad and not self.writers
 
     def count(self, batch: list[ImportRow]) -> None:
@@ -104,12 +107,14 @@ def import_rows(
     stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[ImportResult], None] = lambda sofar: None,
 ) -> ImportResult:
-    """Import the rows that were not imported before; the result. A dry run checks everything and writes nothing.
+    """Import the rows that were not imported before, and return the result.
 
-    A row that cannot be a record ends it with PartboxError, unless `skip_bad`: batches before stay imported. Between
-    two batches `stopped()` may end it, and `progress` hears how far it is. Raises SchemaError, psycopg.Error.
+    A dry run checks everything and writes nothing. A row that cannot become a record raises `PartboxError`, unless
+    `skip_bad`. Batches before it stay imported. `stopped` is polled between two batches, `progress` is called after
+    each. Raise `SchemaError` or `psycopg.Error`.
     """
     with session(dsn, settings, "partbox import") as reader, session(dsn, settings, "partbox import") as writer:
+        # The table's name, and an operator's SQL, mean the same as in the role's own sessions.
         use_role_search_path(reader)
         choice = plan.choice(steps.table(reader, plan.table))
         sofar = ImportResult(choice.table.name)
@@ -135,7 +140,8 @@ class _ImportPass:
 
     def run(self) -> ImportResult:
         sofar = self.sofar
-        sofar.writers = steps.writers(self.reader, self._table)  # before the snapshot: who had ended is seen by it
+        # Listed before the snapshot is taken, so the snapshot sees the rows of every writer that had ended.
+        sofar.writers = steps.writers(self.reader, self._table)
         with steps.read_transaction(self.reader, self._schema, self._table.name) as alone:
             if not (alone or self.dry_run):
                 raise PartboxError(f"another import of {self._table.name} is running: wait for it, or stop it")
@@ -149,7 +155,7 @@ class _ImportPass:
         return sofar
 
     def _count_rows(self, found: dict[str, tuple[int, int]]) -> None:
-        """Take the numbers of rows, and of imported ones, by status. PartboxError if some could not be imported."""
+        """Store the numbers of rows by status. Raise `PartboxError` if some of the rows could not be imported."""
         self.plan.check_all_named(found)
         wanted = [each for status, each in found.items() if status not in self.plan.done]
         self.sofar.done = sum(number for status, (number, _) in found.items() if status in self.plan.done)
@@ -162,7 +168,7 @@ class _ImportPass:
             )
 
     def _read_rows(self) -> Iterator[ImportRow]:
-        """The rows that can be records; a row that cannot is counted, or ends the import."""
+        """Yield the rows that can become records. Other rows are counted, or end the import."""
         plan, limit = self.plan, self.settings.error_limit
         found = steps.rows(
             self.reader, self._schema, self.choice, pending=plan.imported, failed=plan.failed, error=limit
@@ -198,7 +204,10 @@ class _ImportPass:
         self.progress(self.sofar)
 
     def _note_keys(self, keys: list[str]) -> None:
-        """Note the keys as imported. None was when they were read, and nobody else has imported any since."""
+        """Note the keys as imported. Raise `PartboxError` if two rows have one key.
+
+        The keys were not noted when the rows were read, and the lock excludes other imports.
+        """
         fresh = steps.note(self.writer, self._schema, self._table.name, keys)
         if len(fresh) < len(keys):
             twice = next(key for place, key in enumerate(keys) if key not in fresh or key in keys[:place])
@@ -219,7 +228,7 @@ class _ImportPass:
 def publish_batch(
     conn: Conn, schema: str, batch: list[T], copy_columns: Callable[[list[T], int], Iterable[tuple[Any, ...]]]
 ) -> int:
-    """Publish a batch, whose `copy_columns` depend on the database's clock; the newest record id before it."""
+    """Publish a batch, and return the newest record id before it. `copy_columns` gets the database's clock."""
     clock, newest = steps.clock_and_newest(conn, schema)
     with ErrorExplainer(schema), OwnCursor(conn) as cursor:
         copying = copy_events(schema, COLUMNS, copy_columns(batch, clock), len(batch))
@@ -228,7 +237,7 @@ def publish_batch(
 
 
 def write_in_batches(entries: Iterator[S], write: Callable[[list[S]], None], stopped: Callable[[], bool]) -> bool:
-    """Write the entries in order, each batch as large as a transaction should be; False if `stopped` before the end."""
+    """Write the entries in order, in batches that suit a transaction. Return False if `stopped` before the end."""
     batch: list[S] = []
     size = 0
     for each in entries:

@@ -1,6 +1,6 @@
-"""The mapping of a table to events: columns to fields, statuses to pending, failed or done.
+"""Map a table to events: columns to fields, and statuses to pending, failed or done.
 
-It is checked twice: by itself, and against the columns that the table has.
+A plan is checked twice: by itself, and against the columns of the table.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -17,20 +17,23 @@ FIELDS: Final = (
     "event_type", "payload", "aggregate_type", "aggregate_id", "tenant_id", "headers", "event_id", "occurred_at",
     "available_at", "content_type", "attempts", "error",
 )  # fmt: skip
-"""The fields that a column can be mapped to: those of an event, and attempts and error of a failed one."""
+"""The fields that a column can be mapped to: the fields of an event, and attempts and error of a failed one."""
 
 WHOLE_ROW: Final = "*"
+"""Maps the payload to the whole row as JSON."""
 NO_STATUS: Final = "NULL"
-"""The status of a row whose column is null, and of every row where there is no such column."""
+"""The status of a row whose status column is null, and of every row if there is no such column."""
 
 _NULL = compose.SQL("null::text")
 
 
 @dataclass(frozen=True, slots=True)
 class ImportPlan:
-    """A table to import. `columns` and `constants` by field; statuses as texts; `order`: the columns that order rows.
+    """A plan to import a table.
 
-    PartboxError if it makes no sense. Without `status` all rows are pending. `key` defaults to the primary key.
+    `columns` and `constants` are by field. Statuses are texts. `order` names the columns that order rows. Without
+    `status` all rows are pending. `key` defaults to the primary key. Raise `PartboxError` if the plan is contradictory
+    or incomplete.
     """
 
     table: str
@@ -68,7 +71,7 @@ class ImportPlan:
         return self.pending if self.status is not None else (NO_STATUS,)
 
     def check_all_named(self, statuses: Collection[str]) -> None:
-        """PartboxError for a status that rows have and the plan does not name: they would be lost silently."""
+        """Raise `PartboxError` for a status that the plan does not name. Its rows would be lost silently."""
         unknown = sorted(set(statuses) - {*self.imported, *self.failed, *self.done})
         if unknown:
             raise PartboxError(
@@ -77,7 +80,7 @@ class ImportPlan:
             )
 
     def choice(self, table: SourceTable) -> SourceQuery:
-        """The plan in terms of the table; PartboxError if that lacks these columns, or a key or order of its own."""
+        """Return the plan as SQL for this table. Raise `PartboxError` for a missing column, key or order."""
         keys = self.key or table.primary_key
         if not keys:
             raise PartboxError(f"table {table.name} has no primary key: name what tells its rows apart by --key COLUMN")
@@ -90,6 +93,7 @@ class ImportPlan:
         return SourceQuery(table, parts)
 
     def _fill_slot(self, slot: str, table: SourceTable) -> compose.Composable:
+        """Return the SQL of one slot of the query: a constant, a column, or null."""
         name, _, kind = slot.partition("_") if slot.startswith(("payload_", "headers_")) else (slot, "", "")
         if name in self.constants:
             return compose.Literal(self.constants[name]) if kind in ("", "text") else _NULL
@@ -137,7 +141,7 @@ def _identifier_list(table: SourceTable, names: Iterable[str]) -> compose.Compos
 
 
 def _order_by_key(table: SourceTable, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """The key, if rows that were written later have a higher one: a number may, a UUID or a text does not tell."""
+    """Return the key if later rows have higher keys (integers, not UUIDs or texts), else raise `PartboxError`."""
     if len(keys) == 1 and _find_column(table, keys[0]).is_integer:
         return keys
     raise PartboxError(

@@ -1,8 +1,8 @@
-"""Restoring: events of an archive are published again, each once, in the order of their ids.
+"""Restore: publish the events of an archive again, each once, in the order of their ids.
 
-They keep their event ids, so an inbox knows those that it had; everything else is as it was published, but for the
-record's own id and time, which are new. A batch notes in its transaction which it publishes: whatever becomes of the
-process, the same command goes on, and takes none twice. What is still in the log is left there.
+Events keep their event ids, so an inbox recognizes events that it had. Everything else is as it was published, except
+the record's id and time, which are new. A batch notes its events in the transaction that publishes them. After a kill
+the same command continues and takes none twice. Events that are still in the log are left there.
 """
 
 import logging
@@ -31,12 +31,13 @@ from partbox.text.wording import counted
 
 log = logging.getLogger("partbox.commands")
 
-_stored_fields: Final = attrgetter(*UNTIMED_COLUMNS[1:])  # the partition is computed anew
+# The partition is left out, because it is computed anew.
+_stored_fields: Final = attrgetter(*UNTIMED_COLUMNS[1:])
 
 
 @dataclass(frozen=True, slots=True)
-class ImportFilter:
-    """The events to restore: those that fit all that is given. `since`, `until`: published from then on, and before."""
+class EventFilter:
+    """A choice of events that match everything given. They were published at `since` or later, and before `until`."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -45,7 +46,7 @@ class ImportFilter:
     aggregate_id: str | None = None
 
     def fits(self, row: ArchiveRow) -> bool:
-        """True if it is wanted; ValueError if its time of publishing is none that Python has, and is asked for."""
+        """Return whether an event is wanted. Raise `ValueError` if its time is needed and Python has none like it."""
         return (
             (not self.types or row.event_type in self.types)
             and self.aggregate_type in (None, row.aggregate_type)
@@ -57,10 +58,11 @@ class ImportFilter:
 
 @dataclass(slots=True)
 class RestoreResult:
-    """The result, or that of a dry run: records of `files` that were `read`, of these `imported`, and left otherwise:
-    `unwanted` ones, those imported `before`, those still in the log (`kept`). `total` bounds what is read.
+    """The result of a restore or a dry run, or its progress.
 
-    `complete` is False when it was stopped. `sample`: the first, in a dry run.
+    `total`: the most records that the `files` contain. `read`: records read. They are `imported`, `unwanted`, imported
+    `before`, or still in the log (`kept`). `sample`: the first records of a dry run. `complete`: False if it was
+    stopped.
     """
 
     source: str
@@ -75,7 +77,7 @@ class RestoreResult:
     complete: bool = False
 
 
-def restore(  # noqa: PLR0913  as `import_rows`, and the name
+def restore(  # noqa: PLR0913  as in `import_rows`, and the name
     dsn: Callable[[], str],
     settings: Settings,
     source: ArchiveSource,
@@ -86,10 +88,10 @@ def restore(  # noqa: PLR0913  as `import_rows`, and the name
     stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[RestoreResult], None] = lambda sofar: None,
 ) -> RestoreResult:
-    """Publish the wanted events that were not imported under this name before; the result. A dry run writes nothing.
+    """Publish the wanted events that were not imported under this name before, and return the result.
 
-    Between two batches `stopped()` may end it, and `progress` hears how far it is. Raises PartboxError for a file or a
-    line that is not an archive's, SchemaError, psycopg.Error.
+    A dry run writes nothing. `stopped` is polled between two records, `progress` is called after each batch. Raise
+    `PartboxError` for a file or a line that is not an archive's, `SchemaError`, or `psycopg.Error`.
     """
     with session(dsn, settings, "partbox import") as reader, session(dsn, settings, "partbox import") as writer:
         source_name = f"archive {name}"
@@ -151,7 +153,7 @@ class _Restore:
         self.progress(self.sofar)
 
     def _publish(self, rows: Sequence[ArchiveRow]) -> None:
-        """Publish those that are new, in their order; a record that two files hold comes once."""
+        """Publish the new events of a batch in their order. A record that is in two files is published once."""
         schema = self.settings.schema_name
         partitions = [row.partition for row in rows]
         ids, event_ids = [row.id for row in rows], [row.event_id for row in rows]
@@ -170,14 +172,14 @@ class _Restore:
             sofar.sample += new[: SAMPLE_ROWS - len(sofar.sample)]
 
     def _take_fresh(self, keys: list[str]) -> set[str]:
-        """The keys that were not noted before; they are by now, as far as this transaction commits."""
+        """Return the keys that were not noted before. They are noted now, if this transaction commits."""
         if self.dry_run:
             return {*keys} - steps.find_imported(self.conn, self.settings.schema_name, self.source_name, keys)
         return steps.note(self.conn, self.settings.schema_name, self.source_name, keys)
 
 
 def parse_time(text: str) -> datetime:
-    """A time of an archive; ValueError for one that Python has not."""
+    """Return a time of an archive. Raise `ValueError` if it has no zone or Python cannot represent it."""
     found = datetime.fromisoformat(text)
     if found.utcoffset() is None:
         raise ValueError("it has no zone")
@@ -185,12 +187,13 @@ def parse_time(text: str) -> datetime:
 
 
 def _copy_columns(row: ArchiveRow, clock: int) -> tuple[Any, ...]:
+    """Return a record as a row of the COPY."""
     partition = partition_of(row.event_id if row.aggregate_id is None else row.aggregate_id)
     return (partition, *_stored_fields(row), _future_time(row.available_at, clock), row.occurred_at)
 
 
 def _future_time(available_at: str | None, clock: int) -> str | None:
-    """The time from which it is due if that is still to come; None if it has, or never would, as of dead records."""
+    """Return the time if it lies ahead. None if it has passed, or never comes, as for dead records."""
     try:
         due = None if available_at is None else parse_time(available_at)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Turns a row of the table into a record, with the checks that publishing makes."""
+"""Convert a row of the source table to a record, with the checks of publishing."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from partbox.events.checks import FAILED_HEADER, GLOBAL, NEVER_TEXT, quoted
 from partbox.events.event import NOT_GIVEN
 from partbox.publish.fields import UNTIMED_COLUMNS, EventColumns, encode_event
 
+# The largest integer of PostgreSQL.
 MAX_ATTEMPTS = 2**31 - 1
 DEFAULT_ERROR = "it had failed when it was imported"
 TEXT_REMEDY = "; if it is not JSON, --set content_type=text/plain takes any text as it is"
@@ -31,7 +32,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class ImportRow:
-    """A row that can be imported, and its fields as they are stored; `failed` if it becomes a dead record."""
+    """A row that can be imported, and its fields as they are stored. `failed` is set if it becomes a dead record."""
 
     key: str
     event: Event
@@ -40,18 +41,18 @@ class ImportRow:
 
     @property
     def size(self) -> int:
-        """Bytes of the payload, about."""
+        """The bytes of the payload, approximately."""
         return len(self.fields[_TEXT] or self.fields[_BYTES] or b"")
 
     @property
     def content_type(self) -> str | None:
-        """The content type as it is stored; None is JSON."""
+        """The content type as it is stored. None is JSON."""
         stored: str | None = self.fields[_CONTENT_TYPE]
         return stored
 
 
 def build_import_row(found: SourceRow, max_payload: int) -> ImportRow:
-    """The row as a record; PublishError, which says what is wrong with it, if it cannot be one."""
+    """Convert a row to a record. Raise `PublishError`, with the reason, if that is impossible."""
     if found.event_type is None:
         raise PublishError("its event_type is NULL: map another column, or give one to all by --set event_type=NAME")
     payload, content_type = _read_payload(found)
@@ -76,7 +77,7 @@ def build_import_row(found: SourceRow, max_payload: int) -> ImportRow:
 
 
 def copy_columns(entries: list[ImportRow], clock: int) -> Iterator[tuple[Any, ...]]:
-    """The columns of `publish_copy_timed`; `clock`: the database's, in microseconds since 1970."""
+    """Yield the columns of `publish_copy_timed`. `clock` is the database's, in microseconds since 1970."""
     now = _EPOCH + timedelta(microseconds=clock)
     for each in entries:
         times = each.event.available_at if each.failed is None else NEVER_TEXT, each.event.occurred_at or now
@@ -84,13 +85,13 @@ def copy_columns(entries: list[ImportRow], clock: int) -> Iterator[tuple[Any, ..
 
 
 def _mark_failed(fields: EventColumns) -> tuple[Any, ...]:
-    """The fields of an event that had failed, with a header that says so."""
+    """Return the fields of an event that had failed, with a header that says so."""
     headers = orjson.dumps({**orjson.loads(fields[_HEADERS] or "{}"), FAILED_HEADER: "true"}).decode()
     return (*fields[:_HEADERS], headers, *fields[_HEADERS + 1 :])
 
 
 def _read_payload(found: SourceRow) -> tuple[Any, str | None]:
-    """The payload and its content type: text is JSON, and bytes are bytes, unless the content type says otherwise."""
+    """Return payload and content type. Text is JSON and bytes are bytes, unless the content type says otherwise."""
     data = found.payload_bytes
     if data is None:
         text = found.payload_json if found.payload_text is None else found.payload_text
@@ -102,7 +103,7 @@ def _read_payload(found: SourceRow) -> tuple[Any, str | None]:
 
 
 def _parse_headers(text: str | None) -> dict[str, str] | None:
-    """A JSON object; what is no text in it is written as JSON, and null is left out."""
+    """Return the headers of a JSON object, with nulls left out and other values than texts written as JSON."""
     if not text:
         return None
     try:
@@ -130,7 +131,7 @@ def _parse_event_id(text: str | None) -> UUID | None:
 
 
 def _available_at(found: SourceRow) -> datetime | None:
-    """The time from which it is due; None if that is before it occurred, which means at once."""
+    """Return the time from which an event is available, or None (at once) if that is before the event occurred."""
     due, occurred = found.available_at, found.occurred_at
     return None if due is None or (occurred is not None and due < occurred) else due
 

@@ -1,19 +1,21 @@
-"""Segments of the log: made ahead of need, emptied whole when every subscription has passed them, dropped when empty.
+"""Maintain the segments of the log: make them ahead of need, empty them whole when expired, drop them when empty.
 
-Each step is one call of a function in the database, and one transaction: it is done, or nothing is. What is in use just
-now is not waited for, for everybody else would wait behind: it is tried again at the next look.
+Each step calls one function in the database, in one transaction. Nothing waits for a segment that is in use, because
+all other sessions would queue behind. The step is repeated at the next maintenance.
 
-`record` is range-partitioned by id. Three statements change that, and their locks decide how each is done:
+`record` is partitioned by ranges of ids. Three statements change the partitioning, and their locks determine how:
 
-- Attaching a table locks publishers out of the default segment alone, for the time it takes to search that for ids of
-  the new one. It is empty as a rule; a large one is proven to hold none before, by a constraint that is validated
-  while publishers go on (`ahead`).
-- TRUNCATE locks one segment, but polls lock all of them: it is asked for only where nobody stays, and all that can be
-  done before it is.
-- DETACH locks the whole log for an instant, so it is left for later, and one is taken out at a time. What was taken out
-  is dropped: that waits for the disc, but nobody for it.
+- Attaching a table locks publishers out of the default segment alone, while that is searched for ids of the new
+  segment.
+  The default segment is normally empty. If it is large, a constraint proves first that it holds none of the ids, and
+  the constraint is validated while publishers go on (see `provisioning`).
+- TRUNCATE locks one segment, but polls lock all of them. So it is requested only when nobody needs the segment any
+  more, after
+  everything that can be done before.
+- DETACH locks the whole log for an instant. So it comes last, one segment at a time. A detached segment is dropped
+  afterwards, which waits for the disk and blocks nobody.
 
-Each waits 25 ms at most for its first lock, and under it for no other.
+Each step waits at most 25 ms for its first lock, and for no other lock under it.
 """
 
 from collections.abc import Callable
@@ -31,15 +33,15 @@ from partbox.segments.retention import drop, empty, needed
 from partbox.settings import Settings
 from partbox.text.wording import size
 
-STATEMENT_TIMEOUT = 30.0  # seconds that a statement may take; a worker's lease is no measure for it
+STATEMENT_TIMEOUT = 30.0  # seconds a statement may take, independent of a worker's lease
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport:
-    """The names of the segments that were made, emptied and dropped, and the bytes that this gave back.
+    """The names of the segments that were made, emptied and dropped, and the bytes freed.
 
-    `archived`: the records that were written to the archive before. `problem`: why the server refused one of these
-    steps, with the remedy.
+    `archived`: the records that were archived before. `problem`: why the server refused a step, with the remedy. The
+    report is true if any segment was changed.
     """
 
     made: tuple[str, ...] = ()
@@ -64,9 +66,10 @@ class SegmentReport:
 def maintain_segments(
     dsn: Callable[[], str], settings: Settings, stopped: Callable[[], bool] = lambda: False
 ) -> SegmentReport:
-    """Look at the segments once, on a connection of its own, and do what is due; the result.
+    """Maintain the segments once, on a connection of its own, and return a report.
 
-    Between two steps `stopped()` may end it. Raises SchemaError, psycopg.Error. Nothing but an inbox has no segments.
+    `stopped` is polled between two steps. Raise `SchemaError` or `psycopg.Error`. A schema with only an inbox has no
+    segments.
     """
     with connect.connect(dsn(), lease=STATEMENT_TIMEOUT, pooler=settings.pooler, name="partbox segments") as conn:
         if migrate.is_inbox_only(conn, settings.schema_name):
@@ -84,20 +87,26 @@ def maintain_over(
     patient: bool,
     progress: Callable[[ArchiveResult], None] = lambda sofar: None,
 ) -> SegmentReport:
-    """The same over a connection to a whole outbox; to search a large default segment, and to archive, it opens one
-    more. What is archived may go; unless `patient`, that is all that has expired."""
+    """Maintain the segments once, on a connection to a whole outbox, and return a report.
+
+    One more connection is opened to search a large default segment, and one to archive. Only archived records may be
+    removed. Everything that has expired is archived, or, if `patient`, only a larger amount.
+    """
     attempts, nothing = Attempts(), tuple[str, ...]()
     made = attempts.take(partial(make_segments, conn, dsn, settings), nothing)
     due = needed(conn, settings)
     archived = archive(conn, dsn, settings, due, patient=patient, stopped=stopped, progress=progress)
     emptied, freed = nothing, 0
+    # Without the archive that the settings want, records would be lost.
     if is_kept(conn, settings):
         emptied, freed = attempts.take(partial(empty, conn, settings, stopped), (nothing, 0))
     dropped = nothing if stopped() else attempts.take(partial(drop, conn, settings), nothing)
     problem = attempts.problem
     attempts.take(
-        partial(steps.note_problem, conn, settings.schema_name, problem), None
-    )  # for doctor; None: it refused none
+        # For `doctor`. None means that the server refused nothing.
+        partial(steps.note_problem, conn, settings.schema_name, problem),
+        None,
+    )
     if problem is not None:
         problem = refusal_text(problem, steps.event_triggers(conn, settings.schema_name))
     return SegmentReport(made, emptied, dropped, freed, archived, problem)

@@ -1,4 +1,4 @@
-"""Steps that give way: what somebody else is using, or the server refuses, is left for the next look."""
+"""Run steps that give way: anything in use, or refused by the server, is left for the next maintenance."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -10,14 +10,12 @@ from partbox.observe.logs.log_event import FULL_DISK
 
 T = TypeVar("T")
 
-CONNECTION_CLASS = "08"  # the class of SQLSTATE for connections; an error without any is of one, too
+# The class of SQLSTATEs for connections. An error without an SQLSTATE belongs to it too.
+CONNECTION_CLASS = "08"
 
 
 def try_step(step: Callable[[], T]) -> T | str:
-    """Return what is in the way of `step`; None: it is done.
-
-    A lock that was not to be had, and an id that fell into the default segment a moment ago, are in the way as well.
-    """
+    """Return the result of `step`, "busy" if a lock was taken, or "passed" if an id fell into the default segment."""
     try:
         return step()
     except (LockNotAvailable, DeadlockDetected):
@@ -27,21 +25,25 @@ def try_step(step: Callable[[], T]) -> T | str:
 
 
 class Attempts:
-    """Takes steps of which one that the server refuses keeps none of the others from being taken.
+    """A series of steps, each of which runs even if the server refused an earlier one.
 
-    `problem`: why the first one was refused, in one line; of a full disk with the remedy.
+    `problem`: why the first was refused, in one line, with the remedy for a full disk.
     """
 
     def __init__(self) -> None:
         self.problem: str | None = None
 
     def take(self, step: Callable[[], T], otherwise: T) -> T:
-        """Return `step()`, or `otherwise` if it is refused. psycopg.Error if a connection is lost."""
+        """Return the result of `step`, or `otherwise` if the server refuses.
+
+        Raise `psycopg.Error` for a lost connection.
+        """
         try:
             return step()
         except Error as error:
             if (error.sqlstate or CONNECTION_CLASS).startswith((CONNECTION_CLASS, "57P")):
-                raise  # one that was lost or ended by the server: nothing was refused
+                # The connection was lost, or the server ended it (57P), so nothing was refused.
+                raise
             if self.problem is None:
                 reason = " ".join(str(error).split("\n")[0].split()) or type(error).__name__
                 self.problem = FULL_DISK + reason if isinstance(error, DiskFull) else reason

@@ -1,9 +1,10 @@
-"""Makes segments ahead of need, and words the remedy where the server refuses it.
+"""Make segments ahead of need, and explain the remedy if the server refuses.
 
-A small default segment is searched while it is locked, which takes milliseconds. A large one would keep publishers out
-for minutes; so first a constraint keeps the new ids out of it, then it is validated, which locks nobody out, and then
-nothing needs to be searched. Until the segments are there, drawing one of those ids would fail: they lie a day ahead,
-and whoever looks next ends a constraint that a killed process has left, unless it needs one itself.
+A small default segment is searched under a lock, which takes milliseconds. Searching a large one would lock publishers
+out for minutes. So a constraint first keeps the new ids out of the default segment, and is then validated, which locks
+nobody out. After that nothing must be searched. Until the segments exist, drawing one of these ids would fail. The ids
+lie a day ahead, and the next maintenance removes a constraint that a killed process has left, unless it needs the
+constraint itself.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ PROOF_TIMEOUT = 6 * 3600.0  # seconds that the search of a large default segment
 
 
 def make_segments(conn: Conn, dsn: Callable[[], str], settings: Settings) -> tuple[str, ...]:
-    """Make what is missing; the names of what was made."""
+    """Make the segments that are missing. Return their names."""
     schema = settings.schema_name
     found, drawn = steps.segments(conn, schema), steps.drawn(conn, schema)
     pace = rules.id_rate(steps.list_stretches(conn, schema))
@@ -40,7 +41,7 @@ def make_segments(conn: Conn, dsn: Callable[[], str], settings: Settings) -> tup
 
 
 def _add_segments(conn: Conn, schema: str, segments_to_add: list[IdRange]) -> tuple[str, ...]:
-    """Make these in order, until something is in the way."""
+    """Make these segments in order, up to the first obstacle."""
     made: list[str] = []
     for each in segments_to_add:
         if try_step(partial(steps.add, conn, schema, each)) is not None:
@@ -50,7 +51,7 @@ def _add_segments(conn: Conn, schema: str, segments_to_add: list[IdRange]) -> tu
 
 
 def _prove_absence(dsn: Callable[[], str], settings: Settings, ids: IdRange) -> bool:
-    """Prove that the default segment holds none of these ids; False: something is in the way."""
+    """Prove that the default segment contains none of these ids. Return False if there is an obstacle."""
     schema = settings.schema_name
     with connect.connect(dsn(), lease=PROOF_TIMEOUT, pooler=settings.pooler, name="partbox segments") as conn:
         excluded = try_step(partial(steps.exclude, conn, schema, ids)) is None
@@ -58,9 +59,9 @@ def _prove_absence(dsn: Callable[[], str], settings: Settings, ids: IdRange) -> 
 
 
 def _end_exclusion(conn: Conn, schema: str, *, needed: bool) -> None:
-    """End the constraint on the default segment, if there is one, unless it is `needed` for the next segments.
+    """Remove the constraint on the default segment, if there is one, unless it is `needed` for the next segments.
 
-    A needed one ends as well before publishing comes to its ids.
+    A needed constraint is removed too before ids in its range are drawn.
     """
     exclusion = steps.exclusion(conn, schema)
     if exclusion is not None and not (needed and not rules.must_end_proof(exclusion[0], steps.drawn(conn, schema))):
@@ -68,7 +69,7 @@ def _end_exclusion(conn: Conn, schema: str, *, needed: bool) -> None:
 
 
 def refusal_text(problem: str, triggers: Sequence[EventTrigger]) -> str:
-    """The server's reason, with the remedy where event triggers of the database may be the cause."""
+    """Return the server's reason, with the remedy if event triggers of the database may be the cause."""
     if problem.startswith(FULL_DISK):
         return problem
     if not triggers:
@@ -77,7 +78,7 @@ def refusal_text(problem: str, triggers: Sequence[EventTrigger]) -> str:
 
 
 def trigger_remedy(triggers: Sequence[EventTrigger]) -> str:
-    """The remedy for event triggers that do not find their tables where segments are made."""
+    """Return the remedy for event triggers that do not find their tables while segments are made."""
     commands = ", ".join(f"`alter function {each.function} set search_path = …`" for each in triggers)
     return (
         "segments are made with an empty search_path and as the owner of the log, so let each name its tables with "

@@ -1,4 +1,4 @@
-"""Empties segments that every subscription has passed, drops the shells, and tells what keeps the others."""
+"""Empty segments that every subscription has passed, drop empty ones, and explain the obstacles for all others."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,7 +18,7 @@ from partbox.text.wording import counted
 
 
 class SegmentRetention(NamedTuple):
-    """A segment and all that keeps it from being emptied whole; `record`: only its oldest record was asked about."""
+    """A segment and everything that keeps it from being emptied. `record`: only its oldest record was examined."""
 
     segment: Segment
     holds: list[SegmentHold]
@@ -26,17 +26,17 @@ class SegmentRetention(NamedTuple):
 
     @property
     def goes(self) -> bool:
-        """True if it will be emptied whole at the next look."""
+        """True if the next maintenance will empty the segment as a whole."""
         return self.record is None and self.segment.oldest is not None and not self.holds
 
     @property
     def needed(self) -> bool:
-        """True if a subscription needs it, or the archive lacks it: its time alone does not keep it."""
+        """True if a subscription needs the segment or the archive lacks it, so that age is not the only obstacle."""
         return any(each.reason in ("cursor", "parked", "archive") for each in self.holds)
 
 
 def empty(conn: Conn, settings: Settings, stopped: Callable[[], bool]) -> tuple[tuple[str, ...], int]:
-    """Empty every segment whose time is over and that nobody needs; their names, and the bytes given back."""
+    """Empty every segment that has expired and that nobody needs. Return their names and the bytes freed."""
     schema, names, freed = settings.schema_name, [], 0
     for segment, by_size in _list_expired(conn, settings):
         if stopped():
@@ -51,14 +51,15 @@ def empty(conn: Conn, settings: Settings, stopped: Callable[[], bool]) -> tuple[
 
 
 def needed(conn: Conn, settings: Settings) -> int:
-    """The newest id of the segments that may go whole as far as time and size are concerned; 0 without any."""
+    """Return the newest id of the segments that have expired by age or size, 0 without any."""
     return max((each.newest or 0 for each, _ in _list_expired(conn, settings)), default=0)
 
 
 def drop(conn: Conn, settings: Settings) -> tuple[str, ...]:
-    """Drop the oldest empty shell, if nobody is in the way: one at a look, for taking it out locks the whole log.
+    """Detach and drop the oldest empty segment. Return its name.
 
-    One that was taken out goes now or at a later look, for instance after a kill.
+    Only one is detached each time, because that locks the whole log. A detached segment is dropped now, or by a later
+    call, for instance after a kill. If a lock is taken nothing happens.
     """
     schema = settings.schema_name
     empty_segments = rules.empty_segments(steps.segments(conn, schema), steps.drawn(conn, schema))
@@ -69,9 +70,10 @@ def drop(conn: Conn, settings: Settings) -> tuple[str, ...]:
 
 
 def held(conn: Conn, settings: Settings) -> list[SegmentRetention]:
-    """Every segment with what keeps it, by its ids; without any: it is emptied at the next look.
+    """Return every segment with its obstacles, in the order of ids.
 
-    Of one that is not full yet, and of the default one, whose records go one by one, the oldest record is asked about.
+    Without any the next maintenance empties the segment. A segment that is not full, and the default one, lose records
+    one by one, so their oldest record is examined.
     """
     schema = settings.schema_name
     drawn, by_size = steps.drawn(conn, schema), {each.name for each, size in _list_expired(conn, settings) if size}
@@ -82,7 +84,7 @@ def held(conn: Conn, settings: Settings) -> list[SegmentRetention]:
 
 
 def list_reasons(held: SegmentRetention) -> list[str]:
-    """All that keeps a segment, a phrase each; of its oldest record where that was asked about."""
+    """Return a phrase for each obstacle of a segment, or of its oldest record if only that was examined."""
     about = "" if held.record is None else f"record {held.record}, its oldest: "
     return [about + _hold_text(each, held.record is not None) for each in held.holds]
 

@@ -15,10 +15,7 @@ from partbox.protocol.rows import CursorSave, SaveEntry
 
 
 async def run_script(conn: AsyncConnection[Any], script: bytes) -> tuple[str | None, ...]:
-    """Run several statements in one round trip and return the first row of the last result.
-
-    The tuple is empty if the last statement returned no row.
-    """
+    """Run several statements in one round trip. Return the first row of the last result, or an empty tuple."""
     cursor = await AsyncOwnCursor(conn).execute(script, prepare=False)
     while cursor.nextset():
         pass

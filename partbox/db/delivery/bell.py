@@ -9,9 +9,7 @@ from partbox.protocol.bell import RING_BACK, flag_duration
 
 
 class BellSequence(NamedTuple):
-    """The sequence that holds the flag of the bell: its oid, and how many transactions the server allows to be
-    prepared.
-    """
+    """The sequence that holds the flag: its oid, and how many transactions the server allows to be prepared."""
 
     sequence: int
     prepared: int
@@ -29,9 +27,9 @@ def of(conn: Conn) -> int | None:
 
 
 def raise_flag(conn: Conn, schema: str, sequence: int, nap: float) -> bool | None:
-    """Raise the flag for a nap of `nap` seconds. Return whether it was up before.
+    """Raise the flag for naps of `nap` seconds.
 
-    Return None, with the flag unchanged, if the server's notification queue is filling up.
+    Return whether it was up, or None if the server's queue is filling up.
     """
     values = {"bell": sequence, "ahead": round(flag_duration(nap) * 1000)}
     ((_, until, was_up),) = fetch(conn, "bell_raise", schema, values)
@@ -39,18 +37,13 @@ def raise_flag(conn: Conn, schema: str, sequence: int, nap: float) -> bool | Non
 
 
 def lower_flag(conn: Conn, schema: str, sequence: int) -> None:
-    """Lower the flag, then notify all sleeping workers to return.
-
-    Two statements, because the flag must be down when a worker hears the notification.
-    """
+    """Lower the flag, then notify all sleepers, in two statements: the flag must be down when they hear it."""
     fetch(conn, "bell_lower", schema, {"bell": sequence})
     notify(conn, schema, RING_BACK)
 
 
 def notify(conn: Conn, schema: str, payload: str) -> bool:
-    """Send a notification on the schema's channel. Return False, with nothing sent, if the server's queue is filling
-    up.
-    """
+    """Notify all listeners of the schema. Return False, with nothing sent, if the server's queue is filling up."""
     ((is_sent,),) = fetch(conn, "bell_say", schema, {"payload": payload})
     return bool(is_sent)
 

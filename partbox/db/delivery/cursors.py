@@ -17,8 +17,9 @@ from partbox.protocol.bell import flag_seconds_left
 from partbox.protocol.rows import CursorSave, OwnedPartition, SaveEntry, TickPartition
 
 OperatorBounds = tuple[float | None, float | None]
-"""Calls that may start in a second, and calls that may run at once. Infinity: no limit. None: the limit that the
-handler declares.
+"""Calls that may start in a second, and calls that may run at once.
+
+Infinity: no limit. None: the limit that the handler declares.
 """
 
 # The columns of a tick that belong to the idle check. A fence comes as three, and the server's life and the log are two
@@ -29,11 +30,9 @@ IDLE_CHECK_COLUMNS = len(IdleCheck._fields) + 4
 class TickResult(NamedTuple):
     """The result of a tick.
 
-    - `look`: the idle check
-    - `digest`: a digest of the partitions of this instance
-    - `partitions`: None if the digest is the known one
-    - `dues`: for each owned partition with a parked row that has a due time, the seconds until the first is due
-    - `limits`: limits that operators have set, by handler (table `handler_limit`). Read with the partitions.
+    `look`: the idle check. `digest`: a digest of the partitions of this instance. `partitions`: None if the digest is
+    the known one. `dues`: for each owned partition with a parked row that has a due time, the seconds until the first
+    is due. `limits`: limits that operators have set, by handler (table `handler_limit`). Read with the partitions.
     """
 
     look: IdleCheck
@@ -62,11 +61,11 @@ def tick(
 
 
 def calm(conn: Conn, schema: str, subscription: str, me: UUID, known: int, before: IdleCheck) -> IdleCheck | None:
-    """Return the idle check `before` again, by a cheaper statement, if nothing has changed since. None: something may
-    have.
+    """Return the idle check `before` again, by a cheaper statement, if nothing has changed since.
 
-    `before` must have had no listed transaction. Nothing has changed if no id was drawn, the digest of the partitions
-    is `known`, and no parked row has a due time. The statement takes a third of the time of a tick.
+    None: something may have. `before` must have had no listed transaction. Nothing has changed if no id was drawn, the
+    digest of the partitions is `known`, and no parked row has a due time. The statement takes a third of the time of a
+    tick.
     """
     values = {
         "subscription": subscription,
@@ -86,10 +85,10 @@ def claim(conn: Conn, schema: str, subscription: str, me: UUID) -> list[OwnedPar
 
 
 def take_up(conn: Conn, schema: str, subscription: str, me: UUID, epochs: Mapping[int, int]) -> list[OwnedPartition]:
-    """Raise the epochs of these partitions for a new session. Return the partitions that are owned under the given
-    epochs.
+    """Raise the epochs of these partitions for a new session.
 
-    A save or a take-up that an earlier session sent and gave up on is refused if it arrives later.
+    Return the partitions that are owned under the given epochs. A save or a take-up that an earlier session sent and
+    gave up on is refused if it arrives later.
     """
     of = {"partitions": list(epochs), "epochs": list(epochs.values())}
     return records(conn, OwnedPartition, "take_up", schema, subscription=subscription, me=me, **of)

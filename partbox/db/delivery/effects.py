@@ -46,8 +46,9 @@ class SessionDefaults(NamedTuple):
         return cls(lock_timeout, script("effects_kept", set_back=sql.SQL(set_back), patience=patience))
 
     def end(self, limit: float) -> bytes:
-        """Return the script to run before the save. A client that freezes then loses the transaction after `limit`
-        seconds.
+        """Return the script to run before the save.
+
+        A client that freezes loses the transaction after `limit` seconds.
         """
         return _end(int(limit * 1000), self.lock_timeout)
 
@@ -58,10 +59,7 @@ def status_script(xid: str) -> bytes:
 
 
 def rollback_event(conn: Conn) -> None:
-    """Roll back to the savepoint of the current event.
-
-    The statement goes through psycopg, which then forgets its prepared statements.
-    """
+    """Roll back to the event's savepoint through psycopg, which then forgets its prepared statements."""
     OwnCursor(conn).execute(ROLLBACK_EVENT)
 
 

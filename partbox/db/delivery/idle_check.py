@@ -13,9 +13,8 @@ from partbox.protocol.horizon import Fence, fence
 class IdleCheck(NamedTuple):
     """The result of an idle check.
 
-    - `fence`: a new fence
-    - `ended`: whether a transaction that the last snapshot listed has ended
-    - `up`: seconds for which the flag of the bell stays up, 0 if it is down
+    `fence`: a new fence. `ended`: whether a transaction that the last snapshot listed has ended. `up`: seconds for
+    which the flag of the bell stays up, 0 if it is down.
     """
 
     fence: Fence
@@ -43,9 +42,7 @@ def result(conn: Conn, columns: Row) -> IdleCheck:
 
 
 def check(conn: Conn, alive: int | None, log: int) -> None:
-    """Raise `NewIncarnationError` if `alive` is another incarnation, and `PartialReadError` if `log` is another log
-    than the session's.
-    """
+    """Raise `NewIncarnationError` or `PartialReadError` if the server or the log is another one than the session's."""
     _, value = server_incarnation.of(conn)
     server_incarnation.check(conn, alive == value)
     proof.check_same_log(conn, log)

@@ -13,10 +13,7 @@ from partbox.db.sql import Conn, one_row, query, records, row, rows
 
 
 class Member(NamedTuple):
-    """An instance of a subscription.
-
-    `left` is the rest of the lease by the database's clock. `left` and `lease` are in seconds.
-    """
+    """An instance of a subscription. `left` (seconds) is the rest of its lease by the database's clock."""
 
     instance_id: UUID
     node: str
@@ -36,11 +33,9 @@ class Renewal(NamedTuple):
 class MembershipView(NamedTuple):
     """The state of a subscription.
 
-    - `clock`: the server's time
-    - `membership_version`: changes whenever a process joins, leaves or drains
-    - `unassigned`: a partition has no assignee
-    - `orphaned`: a partition has an owner that is gone
-    - `late`: members without a recent heartbeat, the only candidates for a burial
+    `clock`: the server's time. `membership_version`: changes whenever a process joins, leaves or drains. `unassigned`:
+    a partition has no assignee. `orphaned`: a partition has an owner that is gone. `late`: members without a recent
+    heartbeat, the only candidates for a burial.
     """
 
     clock: datetime
@@ -95,9 +90,7 @@ class InstanceColumns(TypedDict):
 def register(
     conn: Conn, schema: str, *, pids: Sequence[int], supervisor: UUID | None = None, **columns: Unpack[InstanceColumns]
 ) -> dict[int, UUID]:
-    """Insert a row for each process and return the instance ids by pid. `supervisor` distinguishes two nodes of one
-    host.
-    """
+    """Insert a row per process and return instance ids by pid. `supervisor` distinguishes two nodes of one host."""
     found = rows(conn, "register", schema, pids=list(pids), supervisor=supervisor, **columns)
     return {pid: instance for instance, pid in found}
 
@@ -123,18 +116,13 @@ def heartbeat(conn: Conn, schema: str, draining: dict[UUID, bool]) -> dict[UUID,
 
 
 def note_running(conn: Conn, schema: str, instance: UUID, running: Sequence[RunningHandler], more: int) -> None:
-    """Store the long-running handlers of this process, and how many `more` there are. The column is null if there are
-    none.
-    """
+    """Store the long-running handlers of this process, and how many `more` there are. Null if there are none."""
     stored = [*map(asdict, running), *([{"more": more}] if more else [])]
     conn.execute(query("note_running", schema), {"instance": instance, "running": orjson.dumps(stored).decode()})
 
 
 def parse_running(stored: list[dict[str, Any]] | None, at: datetime) -> tuple[tuple[RunningHandler, ...], int]:
-    """Return the handlers in a stored column, as they are at the time `at`, and the number that was left out.
-
-    Fields that this version does not know are ignored.
-    """
+    """Return the handlers in a column as of `at`, and how many `more` there are. Unknown fields are ignored."""
     objects, known = stored or [], {each.name for each in fields(RunningHandler)}
     running = [
         RunningHandler(
@@ -173,8 +161,9 @@ def note_handled_types(
 
 
 def watch(conn: Conn, schema: str, subscription: str, since: datetime | None) -> MembershipView:
-    """Read the state of a subscription. Late members have sent no heartbeat for a quarter of their lease, or after
-    `since`.
+    """Read the state of a subscription.
+
+    Late members had no heartbeat for a quarter of their lease, or after `since`.
     """
     ((clock, membership_version, count, nodes, unassigned, orphaned, *late),) = fetch(
         conn, "watch", schema, {"subscription": subscription, "since": since}
@@ -195,10 +184,10 @@ def assignees(conn: Conn, schema: str, subscription: str) -> list[UUID | None]:
 
 
 def bury(conn: Conn, schema: str, victims: Sequence[UUID], *, known_dead: bool) -> tuple[list[UUID], int]:
-    """Delete the victims and free all orphaned partitions. Return the deleted instances and the number of partitions
-    freed.
+    """Delete the victims and free all orphaned partitions.
 
-    Only instances whose lease has expired are deleted, unless `known_dead`.
+    Return the deleted instances and the number of partitions freed. Only instances whose lease has expired are deleted,
+    unless `known_dead`.
     """
     deleted, freed = one_row(conn, "bury", schema, victims=list(victims), known_dead=known_dead)
     return deleted, freed

@@ -31,12 +31,9 @@ class WaitingValue:
 class LimitReport:
     """The limits that a process keeps for a handler, and the events that wait for them.
 
-    - `rate`: calls that may start in a second, in the whole subscription; None for any number
-    - `at_once`: calls that may run at once, likewise
-    - `by`: the key whose every value has both limits for itself
-    - `waiting`, `waited`: the number of waiting events, and the seconds that the first has waited
-    - `values`: the values of `by` that have waited longest
-
+    `rate`: calls that may start in a second, in the whole subscription; None for any number. `at_once`: calls that may
+    run at once, likewise. `by`: the key whose every value has both limits for itself. `waiting`, `waited`: the number
+    of waiting events, and the seconds that the first has waited. `values`: the values of `by` that have waited longest.
     Texts are cut and may hold anything.
     """
 

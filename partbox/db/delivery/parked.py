@@ -17,10 +17,7 @@ def blocking(conn: Conn, schema: str, subscription: str, partitions: Sequence[in
 
 
 def ahead(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> list[tuple[int, int]]:
-    """Return partition and id of the parked rows that the saved cursor may not have passed yet.
-
-    A poll returns these records again. Dead and discarded rows are included.
-    """
+    """Return (partition, id) of parked rows that the saved cursor may not have passed. A poll returns them again."""
     return _rows(conn, "ahead", schema, subscription, partitions)
 
 
@@ -42,11 +39,9 @@ def due(  # noqa: PLR0917  as the statement has them
 ) -> list[StoredRow]:
     """Return due rows that block nothing and are not in memory, in the order of ids.
 
-    - `taken`: ids of rows that are in memory
-    - `early`: ids of rows that wait for a permit and got it before they are due. They come first.
-    - `room`: the most rows to return
-    - `letters`: the most dead rows to return in addition, which are owed to the dead-letter hook, the longest waiting
-      first
+    `taken`: ids of rows that are in memory. `early`: ids of rows that wait for a permit and got it before they are due.
+    They come first. `room`: the most rows to return. `letters`: the most dead rows to return in addition, which are
+    owed to the dead-letter hook, the longest waiting first.
     """
     more = {"taken": list(taken), "early": list(early), "room": room, "letters": letters}
     return [StoredRow(*row) for row in _rows(conn, "due", schema, subscription, partitions, **more)]

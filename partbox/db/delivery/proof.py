@@ -37,10 +37,8 @@ class PartialReadError(OperationalError):
 class SessionBaseline:
     """The facts that a session began with.
 
-    - `log`: the oids of the log and its sequence
-    - `tables`: the oids of the tables that saves write to
-    - `made`: the definition of the log as `log_now` returns it, None before the first poll
-    - `drawn`: the number of ids drawn
+    `log`: the oids of the log and its sequence. `tables`: the oids of the tables that saves write to. `made`: the
+    definition of the log as `log_now` returns it, None before the first poll. `drawn`: the number of ids drawn.
     """
 
     log: int | None = None
@@ -72,11 +70,7 @@ def intact(conn: Conn, schema: str, subscription: str | None = None) -> None:
 
 
 def check_none_hidden(conn: Conn, schema: str, subscription: str) -> None:
-    """Raise `PartialReadError` if the id sequence will draw ids that are used, or has drawn ids that cursors had
-    passed.
-
-    Both happen when the sequence `record_id_seq` is set back. The error says how to repair it.
-    """
+    """Raise `PartialReadError` if the id sequence was set back: it will draw used ids, or drew ids below a cursor."""
     with without_row_security(conn):
         used, ids = conn.execute(query("ids", schema), {}).fetchone() or (0, None)
         hidden = conn.execute(query("hidden", schema), {"subscription": subscription}).fetchone()
@@ -106,9 +100,7 @@ def lower_cursors_sql(schema: str, first: int) -> str:
 
 
 def check_same_log(conn: Conn, log: int) -> None:
-    """Close the connection and raise `PartialReadError` unless `log` is the log and the sequence of the session's
-    baseline.
-    """
+    """Close the connection and raise `PartialReadError` unless `log` is the log and sequence of the baseline."""
     if log != (of(conn).log or log):
         conn.close()
         raise PartialReadError("the log of this session, or its sequence, is gone: another has taken its place")
@@ -153,9 +145,9 @@ def drawn(conn: Conn, ids: int | str | None) -> int:
 
 @contextmanager
 def without_row_security(conn: Conn) -> Iterator[None]:
-    """Make PostgreSQL raise where row security would hide rows, for the statements of the block.
+    """Make PostgreSQL raise where row security would hide rows in the block.
 
-    Only a session behind a pooler needs a transaction for that.
+    Behind a pooler this takes a transaction.
     """
     if not (isinstance(conn, WatchedConnection) and conn.pooled):
         yield

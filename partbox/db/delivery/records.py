@@ -28,10 +28,8 @@ FLOOR, AGE, LIFE, SNAPSHOT, CLOCK, LOG, DRAWN, UP = 1, 3, 4, 5, 6, 7, 9, 10
 class PolledPage(NamedTuple):
     """A page of a full poll.
 
-    - `snapshot`: the snapshot N that the page was read at
-    - `floors`: for each request the floor that bounded its search for late records
-    - `clock`: the server's clock, in microseconds since 2000
-    - `drawn`: the ids drawn by then
+    `snapshot`: the snapshot N that the page was read at. `floors`: for each request the floor that bounded its search
+    for late records. `clock`: the server's clock, in microseconds since 2000. `drawn`: the ids drawn by then.
     """
 
     snapshot: str
@@ -45,10 +43,8 @@ class PolledPage(NamedTuple):
 class QuickPage(NamedTuple):
     """A page of a quick poll, with a fence.
 
-    - `floor`: the id that the search began above
-    - `rows`: in the order of ids
-    - `clock`: the server's clock, in microseconds since 2000
-    - `up`: seconds for which the flag of the bell stays up
+    `floor`: the id that the search began above. `rows`: in the order of ids. `clock`: the server's clock, in
+    microseconds since 2000. `up`: seconds for which the flag of the bell stays up.
     """
 
     snapshot: str
@@ -103,10 +99,7 @@ def poll(
 
 
 def quick(conn: Conn, schema: str, shared: Page, partitions: str) -> QuickPage:
-    """Read everything in these partitions that `shared` does not see, but at most `MAX_LATE` + 1 records.
-
-    `partitions` has a bit for each partition (see `quick_poll.bits`).
-    """
+    """Read at most `MAX_LATE` + 1 records that `shared` does not see, in these partitions (see `quick_poll.bits`)."""
     own = {"partitions": partitions, "most": cursor.MAX_LATE, "bell": bell.of(conn)}
     above, end = ids(shared)
     head, rows, stats = _fetch_page(
@@ -200,10 +193,9 @@ def bodies(conn: Conn, schema: str, wanted: Sequence[tuple[int, int]]) -> list[R
 def payloads(
     conn: Conn, schema: str, wanted: Sequence[tuple[int, int]], most: int
 ) -> dict[tuple[int, int], Row | None]:
-    """Return whole records for the first of these (partition, id), up to `most` bytes together. None: the record is
-    gone.
+    """Return whole records for the first of these (partition, id), up to `most` bytes together.
 
-    At least one record is returned, and the last may exceed the limit.
+    None: the record is gone. At least one record is returned, and the last may exceed the limit.
     """
     with proof.without_row_security(conn):
         rows = fetch(conn, "payloads", schema, {**_id_parameters(wanted), "bytes": most})

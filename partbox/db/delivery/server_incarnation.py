@@ -31,9 +31,9 @@ UNKNOWN_INCARNATION = Incarnation(None, None)
 
 
 def begin(conn: Conn, schema: str) -> Incarnation:
-    """Return the incarnation of the server, and set one if a crash has reset it.
+    """Return the server's incarnation.
 
-    A sequence that cannot be read since a promotion is created again.
+    Set one after a crash, and recreate a sequence that a promotion made unreadable.
     """
     try:
         _ensure(conn, schema)
@@ -64,9 +64,7 @@ def note(conn: WatchedConnection, incarnation: Incarnation) -> None:
 
 
 def check(conn: Conn, same: bool) -> None:
-    """Close the connection and raise `NewIncarnationError` unless the server is in the `same` incarnation as the
-    session.
-    """
+    """Close the connection and raise `NewIncarnationError` unless the incarnation is the `same` as the session's."""
     if not same:
         conn.close()
         raise NewIncarnationError(REPLACED_TEXT)

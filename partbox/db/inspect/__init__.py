@@ -1,1 +1,1 @@
-"""Statements that only read, for people and metrics: statistics, pages of records, the facts of the doctor."""
+"""Read-only statements for people and metrics: statistics, searches and pages of records, evidence for `doctor`."""

@@ -1,4 +1,4 @@
-"""One cached overview for all viewers: scrapes, pages, terminals."""
+"""One cached overview for all viewers: metrics scrapes, dashboards, terminals."""
 
 import threading
 import time
@@ -18,17 +18,20 @@ from partbox.settings import Settings
 
 T = TypeVar("T")
 
-CLOSE_TIMEOUT: Final = 1.0  # seconds that closing waits for who uses it
-CACHE_SECONDS: Final = 1.0  # seconds for which an answer, or a failure, is given again
-STATEMENT_TIMEOUT: Final = 5.0  # seconds that a look, or connecting, may take
-MAX_NAMED: Final = 20  # subscriptions that viewers have asked for, the last
-CACHE_FACTOR: Final = (
-    4  # an answer lasts so many times as long as it took: looking costs the server a fifth of a core at most
-)
+CLOSE_TIMEOUT: Final = 1.0  # seconds that `close` waits for a running use
+CACHE_SECONDS: Final = 1.0  # seconds for which an overview, or an error, is returned again
+STATEMENT_TIMEOUT: Final = 5.0  # seconds that a read, or connecting, may take
+MAX_NAMED: Final = 20  # subscriptions, the last that viewers have named
+# An overview is kept for this multiple of the time that reading it took, so that reading costs the server a fifth of a
+# core at most.
+CACHE_FACTOR: Final = 4
 
 
 class CachedConnection:
-    """A cached read connection; any thread may `use` it, one at a time. Statements are cut after `patience` seconds."""
+    """A cached read connection, replaced when lost.
+
+    Threads use it in turn. `patience`: seconds a statement may take.
+    """
 
     def __init__(self, settings: Settings, dsn: Callable[[], str], *, name: str, patience: float) -> None:
         self._settings = settings
@@ -40,9 +43,11 @@ class CachedConnection:
         self.closed = threading.Event()
 
     def use(self, read: Callable[[Conn], T]) -> T:
-        """Return `read(conn)`, which only reads; retried once if the cached connection turns out to be lost.
+        """Return the result of `read` with the connection. Wait for another thread that uses it.
 
-        Raises psycopg.Error; SchemaError if this program cannot work on the schema; PartboxError after `close`.
+        `read` must only read: if a kept connection turns out to be lost, `read` is called once more with a new one.
+        Raise `psycopg.Error`, `SchemaError` if this program cannot work on the schema, and `PartboxError` after
+        `close`.
         """
         with self._lock:
             try:
@@ -52,7 +57,7 @@ class CachedConnection:
                     self._drop_connection()
 
     def close(self) -> None:
-        """Close the connection for good: at once, or when a use that takes longer ends."""
+        """Close the connection for good: now, or after a use that takes longer than `CLOSE_TIMEOUT`."""
         self.closed.set()
         if self._lock.acquire(timeout=CLOSE_TIMEOUT):
             try:
@@ -92,9 +97,10 @@ class CachedConnection:
 
 
 class CachedOverview:
-    """The overview of all subscriptions; thread-safe, and concurrent callers share one answer.
+    """The overview of all subscriptions, cached. Thread-safe. Concurrent callers share one read.
 
-    `clock` is monotonic, in seconds. Uses its own connection, opened at first use.
+    The connection is its own and is opened at first use. `fresh`: seconds for which an overview is kept at least.
+    `clock` is monotonic, in seconds.
     """
 
     def __init__(
@@ -117,38 +123,46 @@ class CachedOverview:
         self._until = 0.0
 
     def overview(self) -> Overview:
-        """Return the overview, at most a second old. Raises psycopg.Error and PartboxError, cached as long."""
+        """Return the overview. Raise `psycopg.Error` or `PartboxError`, which are cached too."""
         with self._lock:
             if self._answer is None or self._clock() >= self._until:
                 began = self._clock()
                 self._answer = self._read()
                 ended = self._clock()
-                # A failure is kept for the shortest time.
+                # An error is kept for the shortest time only.
                 lasts = CACHE_FACTOR * (ended - began) if isinstance(self._answer, Overview) else 0.0
                 self._until = ended + max(self._fresh, lasts)
             answer = self._answer
         if isinstance(answer, Overview):
             return answer
+        # The same error is raised several times, and would collect tracebacks.
         raise answer.with_traceback(None)
 
     @property
     def closed(self) -> threading.Event:
-        """Set when it is closed for good."""
+        """An event that is set when the overview is closed for good."""
         return self._cached.closed
 
     def list_partitions(self, subscription: str) -> None:
-        """From the next look on, list the partitions of this one however many subscriptions there are. Any thread."""
+        """List the partitions of this subscription in later overviews, however many there are.
+
+        Any thread may call this.
+        """
         if subscription not in self._named:
             self._named.append(subscription)
 
     def query(self, read: Callable[[Conn], T]) -> T:
-        """Return `read(conn)` on the same connection, for what else a viewer reads. Raises as `overview` does."""
+        """Return the result of `read` on the same connection, for other reads of a viewer.
+
+        Errors are as in `overview`.
+        """
         return self._cached.use(read)
 
     def close(self) -> None:
-        """Close the connection for good; a look that takes longer closes it when it ends."""
+        """Close the connection for good. A read that takes longer closes it at its end."""
         self._cached.close()
-        self._until = 0.0  # without the lock, which such a look holds
+        # Set without the lock, which a running read holds.
+        self._until = 0.0
 
     def _read(self) -> Overview | psycopg.Error | PartboxError:
         try:

@@ -1,7 +1,7 @@
-"""The evidence of a diagnosis beside the numbers of `stats`: the server, others' sessions, what is parked.
+"""Gather the evidence for a diagnosis beyond `stats`: the server, other sessions, parked rows, segments, the archive.
 
-Each part is read by one statement in its own transaction, with a short lock_timeout. A part that may not or cannot be
-read is left out and named: a diagnosis must not fail because the database is sick.
+Each part is read by one statement in a transaction of its own, with a short `lock_timeout`. A part that cannot be read,
+or may not be, is left out and noted. A diagnosis must not fail because the database is sick.
 """
 
 import re
@@ -28,27 +28,29 @@ from partbox.protocol.segments import EventTrigger
 T = TypeVar("T")
 Row = TypeVar("Row", bound=NamedTuple)
 
-LOCK_TIMEOUT, SHORT_LOCK_TIMEOUT = "1s", "50ms"  # how long a lock is waited for, before and after one was found
-MAX_SUBSCRIPTIONS = 50  # whose blocked keys are looked at, those with most of them
-MAX_KEYS = 100  # blocked keys of a subscription that are looked at, the longest blocked
+LOCK_TIMEOUT, SHORT_LOCK_TIMEOUT = "1s", "50ms"  # for each lock, before and after a part has met a taken lock
+MAX_SUBSCRIPTIONS = 50  # subscriptions whose blocked keys are read, those with the most
+MAX_KEYS = 100  # blocked keys of a subscription that are read, the longest blocked
 
-# What a part may fail of, when everything else may still be read.
+# A part may fail with these errors while everything else can still be read.
 READ_ERRORS = (errors.InsufficientPrivilege, errors.LockNotAvailable, errors.QueryCanceled, errors.UndefinedTable)
 
 WATCHED_USAGE = 0.5
-"""The part of the queue from which on the server names the holder, and nobody rings: see `sql/queries/bell.sql`."""
+"""The usage from which on the server names the holder, and nobody rings: see `sql/queries/bell.sql`."""
 
 
 class NotificationQueue(NamedTuple):
-    """The server's queue of notifications, which is one for all its databases: the part that is in use, and the pid of
-    the session that keeps it from being emptied, None unless the server has named it."""
+    """The server's notification queue, one for all its databases: the share in use, and the pid of the holder.
+
+    The holder keeps the queue from being emptied. None if the server has not named it.
+    """
 
     usage: float
     holder: int | None = None
 
 
 class UnreadPart(NamedTuple):
-    """A part that is missing, and why; `forbidden`: a privilege is missing."""
+    """A part of the evidence that is missing, and the reason. `forbidden`: a privilege is missing."""
 
     part: str
     reason: str
@@ -56,24 +58,26 @@ class UnreadPart(NamedTuple):
 
 
 class Thresholds(NamedTuple):
-    """The thresholds asked for: dead rows of the last `lately` seconds, records older than `retain`."""
+    """Seconds: deaths within `lately` are recent, records older than `retain` are expired."""
 
     lately: float
     retain: float
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:  # one field for each part that is read; the checks pick theirs
-    """Everything that was read; what could not be read is None or empty, and named in `unread`.
+# One field for each part. Each check uses some of them.
+class Evidence:
+    """Everything that was read. A part that could not be read is None or empty, and noted in `unread`.
 
-    `is_original`: these are the cursors of this server's cluster. `highest_used_id`: the greatest id that is used.
-    `owed_dead_letters`: the number of its dead events that the dead-letter hook has not had yet.
+    `is_original`: the cursors were written in this server's cluster. `life_error`: why the sequence `life` cannot be
+    read. `highest_used_id`: the greatest id that is used. `owed_dead_letters`: by subscription, dead events that the
+    dead-letter hook has not had yet.
     """
 
     server: facts.ServerFacts | None = None
     is_original: bool = True
     sequence: facts.SequenceFacts | None = None
-    life_error: str | None = None  # why the sequence `life` cannot be read
+    life_error: str | None = None
     access: tuple[facts.WorkerAccess, ...] = ()
     displaced: facts.DisplacedTable | None = None
     triggers: tuple[facts.ForeignTrigger, ...] = ()
@@ -104,7 +108,7 @@ class Evidence:  # one field for each part that is read; the checks pick theirs
 
 
 def gather_evidence(conn: Conn, schema: str, ask: Thresholds) -> Evidence:
-    """Gather all evidence through an autocommit connection; SchemaError if the schema is not of this version."""
+    """Gather all evidence over an autocommit connection. Raise `SchemaError` if the schema has another version."""
     reader = _PartReader(conn, schema)
     reader.part("the version of the schema", lambda: migrate.check(conn, schema))
     retain = {"retain": ask.retain}
@@ -119,9 +123,8 @@ def gather_evidence(conn: Conn, schema: str, ask: Thresholds) -> Evidence:
         prepared=reader.all(facts.PreparedTransaction, "doctor_prepared"),
         slots=reader.all(facts.ReplicationSlot, "doctor_slots"),
         tables=reader.all(facts.TableFacts, "doctor_tables"),
-        highest_used_id=next(
-            (highest_used_id for (highest_used_id,) in reader.rows("doctor_used")), None
-        ),  # before the sequence, which is never behind
+        # Read before the sequence, which is never behind it.
+        highest_used_id=next((highest_used_id for (highest_used_id,) in reader.rows("doctor_used")), None),
         hidden=reader.one(facts.HiddenRecords, "hidden", subscription=None),
         sequence=reader.one(facts.SequenceFacts, "doctor_sequence"),
         life_error=_life_error(conn, schema),
@@ -147,14 +150,14 @@ def gather_evidence(conn: Conn, schema: str, ask: Thresholds) -> Evidence:
 
 
 def reread_overview(conn: Conn, schema: str, before: Evidence) -> Evidence:
-    """The same evidence with the subscriptions read again; unchanged, and noted as unread, if they cannot be."""
+    """Return the evidence with the overview read again. If that fails the old one stays, and the failure is noted."""
     reader = _PartReader(conn, schema)
     seen = reader.part("the subscriptions, a second time", lambda: overview(conn, schema, working=True))
     return replace(before, overview=seen or before.overview, unread=(*before.unread, *reader.unread))
 
 
 class _PartReader:
-    """Reads part by part, and remembers what it could not read."""
+    """A reader of parts, each in a transaction of its own, that notes the parts it could not read."""
 
     def __init__(self, conn: Conn, schema: str) -> None:
         self._conn = conn
@@ -169,31 +172,32 @@ class _PartReader:
         return tuple(kind(*row) for row in self.rows(name, **values))
 
     def rows(self, name: str, **values: Any) -> list[tuple[Any, ...]]:
-        """The rows of a named query; none if they cannot be read."""
+        """Return the rows of a named query, or none if it cannot be read."""
         read = partial(rows, self._conn, name, self._schema, **values)
         return self.part(name.removeprefix("doctor_"), read) or []
 
     def part(self, name: str, read: Callable[[], T]) -> T | None:
-        """Return `read()`, run in its own transaction; None if it cannot be read."""
+        """Return the result of `read`, run in a transaction of its own. None if it cannot be read."""
         try:
             with self._conn.transaction():
                 self._conn.execute(query("doctor_patience", self._schema), {"limit": self._patience})
                 return read()
         except READ_ERRORS as error:
             if isinstance(error, errors.LockNotAvailable):
+                # After one lock timeout others are likely, and the whole should not take minutes.
                 self._patience = SHORT_LOCK_TIMEOUT
             self.unread.append(UnreadPart(name, _reason(error), isinstance(error, errors.InsufficientPrivilege)))
             return None
 
 
 def _notification_queue(conn: Conn, schema: str) -> NotificationQueue:
-    """Read it through an autocommit connection."""
+    """Return the state of the notification queue. The connection must be in autocommit mode."""
     (usage,) = conn.execute(query("queue_usage", schema), {}).fetchone() or (0.0,)
     return NotificationQueue(usage, _queue_holder(conn, schema) if usage >= WATCHED_USAGE else None)
 
 
 def _queue_holder(conn: Conn, schema: str) -> int | None:
-    """The pid in the warning that a notification brings: the only number there, for its language is the server's."""
+    """Return the first number in the warning about a full queue, a pid. The warning is in the server's language."""
     pids: list[int] = []
 
     def note(diagnostic: Diagnostic) -> None:
@@ -214,17 +218,19 @@ def _read_search_path(conn: Conn, schema: str) -> tuple[facts.PathSchema, ...]:
 
 
 def _life_error(conn: Conn, schema: str) -> str | None:
+    """Return why the incarnation of the server cannot be read, or None."""
     try:
         conn.execute(query("doctor_life", schema), {})
     except errors.InternalError_ as error:
         return _reason(error)
-    except READ_ERRORS:  # it may be made anew just now
+    # Another session may be creating the sequence at this moment.
+    except READ_ERRORS:
         pass
     return None
 
 
 def _find_displaced(conn: Conn, schema: str) -> facts.DisplacedTable | None:
-    """The table or segment that is not where it was; psycopg.Error if it cannot be asked."""
+    """Return the table or segment that is not in its place, or None."""
     try:
         with conn.transaction():
             conn.execute(query("intact", schema), {"subscription": None})

@@ -1,10 +1,13 @@
-"""Single facts of a diagnosis. Ages in seconds, sizes in bytes; None: absent, or not visible to this role."""
+"""Single facts of a diagnosis.
+
+Ages are in seconds, sizes in bytes. None means absent, or not visible to this role.
+"""
 
 from typing import NamedTuple
 
 
 class ServerFacts(NamedTuple):
-    """The server: its clock (unix time), what this session sees of it, and its slots for connections."""
+    """The server: its clock (Unix time), its settings and visibility for this session, and its connection slots."""
 
     clock: float
     database: str
@@ -16,14 +19,14 @@ class ServerFacts(NamedTuple):
 
 
 class NodeSessions(NamedTuple):
-    """The number of sessions by which nodes look after their processes, and the age of the oldest in seconds."""
+    """The number of sessions in which nodes supervise their processes, and the age of the oldest."""
 
     number: int
     age: float | None
 
 
 class SequenceFacts(NamedTuple):
-    """The id sequence. `owned_by` names a table, `defaults` the expressions of record.id and record.xid."""
+    """The id sequence. `owned_by` names a table, `defaults` holds the expressions of `record.id` and `record.xid`."""
 
     last: int | None
     increment: int
@@ -34,9 +37,9 @@ class SequenceFacts(NamedTuple):
 
 
 class WorkerAccess(NamedTuple):
-    """A table, sequence, function or the schema (then without a name) that a worker's role may not use as it must.
+    """A table, sequence, function, or the schema (without a name) that a worker role lacks privileges on.
 
-    `hidden`: row security hides rows from it. `missing` privileges are in lower case.
+    `hidden`: row security hides rows from the role. `missing` privileges are in lower case.
     """
 
     role: str
@@ -47,14 +50,14 @@ class WorkerAccess(NamedTuple):
 
 
 class DisplacedTable(NamedTuple):
-    """A table or a segment that is not where it was, as the database says it, and the remedy."""
+    """A table or segment that is not in its place, in the words of the database, and the remedy."""
 
     problem: str
     remedy: str
 
 
 class PathSchema(NamedTuple):
-    """A schema in the search_path of the role `user`, and who else may create in it: PUBLIC, or roles. SQL's names."""
+    """A schema in the `search_path` of the role `user`, and the others who may create in it: PUBLIC, or roles."""
 
     name: str
     owner: str
@@ -63,7 +66,7 @@ class PathSchema(NamedTuple):
 
 
 class ForeignTrigger(NamedTuple):
-    """A trigger or a rule (`kind`) of others on a table of ours. `drops`: it looks as if it kept rows as they are."""
+    """A trigger or rule (`kind`) of others on a table of partbox. `drops`: it looks as if it may drop rows."""
 
     table: str
     kind: str
@@ -73,11 +76,11 @@ class ForeignTrigger(NamedTuple):
 
 
 class OpenSession(NamedTuple):
-    """A session with a transaction; ages in seconds, None where they may not be seen.
+    """A session with a transaction. Ages are None if they may not be seen.
 
-    `writes`: it has a transaction id; `pins_vacuum`: vacuum must keep what it could see, as of `xids` transactions ago;
-    `publishes`: it has written records that nobody sees yet; `blocks_others`: it holds a lock on a table of ours that
-    others wait for.
+    `since`: how long it has been in its state. `writes`: it has a transaction id. `pins_vacuum`: vacuum must keep the
+    rows that it could see, as of `xids` transactions ago. `publishes`: it has written records that are not visible yet.
+    `blocks_others`: it holds a lock on a table of partbox that others wait for.
     """
 
     pid: int
@@ -97,7 +100,7 @@ class OpenSession(NamedTuple):
 
 
 class LockHolder(NamedTuple):
-    """A session that has locked, for `age` seconds, what only one may have at a time."""
+    """A session that has locked, for `age` seconds, a thing that only one session may have at a time."""
 
     pid: int
     user: str | None
@@ -107,7 +110,7 @@ class LockHolder(NamedTuple):
 
 
 class LockWait(NamedTuple):
-    """A session that has waited `age` seconds for a lock that the sessions `blockers` (pids) hold; `table` is ours."""
+    """A session that has waited `age` seconds for a lock on a table of partbox, and the pids that hold the lock."""
 
     pid: int
     user: str | None
@@ -129,7 +132,7 @@ class PreparedTransaction(NamedTuple):
 
 
 class ReplicationSlot(NamedTuple):
-    """A replication slot: `xmin` and `catalog_xmin` transactions ago vacuum stops, `retained` bytes of WAL are kept."""
+    """A slot for which `retained` bytes of WAL are kept. Vacuum stops `xmin` and `catalog_xmin` transactions ago."""
 
     name: str
     kind: str
@@ -140,7 +143,7 @@ class ReplicationSlot(NamedTuple):
 
 
 class TableFacts(NamedTuple):
-    """A table that is written all the time; `size` in bytes, `vacuumed` seconds ago."""
+    """A table that is written all the time. `vacuumed`: seconds since the last vacuum."""
 
     name: str
     live: int
@@ -151,9 +154,12 @@ class TableFacts(NamedTuple):
 
 
 class SegmentFacts(NamedTuple):
-    """The log's segments: ids from `end` on, and those that no segment takes, go into the default one, but for those
-    from `barred` on, which are kept out of it. `lowers`: the first ids of the others; `refused`: why the server let
-    none be changed when somebody last looked."""
+    """The segments of the log.
+
+    `end`: records with ids from here on go into the default segment, as do ids that no segment takes. `barred`: from
+    this id on they are kept out of the default segment. `lowers`: the first ids of the other segments. `refused`: why
+    the server refused a change at the last maintenance.
+    """
 
     end: int | None
     in_default: bool
@@ -163,7 +169,7 @@ class SegmentFacts(NamedTuple):
 
 
 class HiddenRecords(NamedTuple):
-    """The first and the last of the records that got ids which cursors had passed, and how many there are."""
+    """Records that got ids which cursors had passed: the first, the last, and their number."""
 
     first: int
     last: int
@@ -171,8 +177,7 @@ class HiddenRecords(NamedTuple):
 
 
 class ArchiveFacts(NamedTuple):
-    """The archive that is kept: why it fails, and for how long; the age (s) and the id of the oldest record that is
-    not in it."""
+    """The archive: why it fails, for how long, and age and id of the oldest record that is not archived."""
 
     problem: str | None
     failing: float | None
@@ -181,9 +186,10 @@ class ArchiveFacts(NamedTuple):
 
 
 class ParkedCounts(NamedTuple):
-    """A partition with so many parked rows that count against its brake; `held` ones are behind others.
+    """A partition with unfinished parked rows.
 
-    `waiting` ones wait for a turn or a time, or are behind such a one: the brake does not see them.
+    `rows` count against the brake. `held` rows are behind others. `waiting` rows wait for a permit or a time, or are
+    behind such a row, and the brake ignores them.
     """
 
     subscription: str
@@ -194,7 +200,7 @@ class ParkedCounts(NamedTuple):
 
 
 class DeferredRows(NamedTuple):
-    """Deferred rows of an event type, the oldest since `age` seconds; `reason` of the newest."""
+    """Deferred rows of an event type: how many, the age of the oldest, and the reason of the newest."""
 
     subscription: str
     event_type: str
@@ -204,8 +210,11 @@ class DeferredRows(NamedTuple):
 
 
 class DeadRows(NamedTuple):
-    """Dead rows of an event type and a kind of error; `lately` of them of late. The `newest` died `age` seconds ago,
-    the first `longest`, the first of late `first_recent_age`."""
+    """Dead rows of an event type and a kind of error.
+
+    `lately`: how many of them died recently. `age`, `longest`: since the newest and the first death.
+    `first_recent_age`: since the first recent death.
+    """
 
     subscription: str
     event_type: str
@@ -219,7 +228,7 @@ class DeadRows(NamedTuple):
 
 
 class SuspectRecord(NamedTuple):
-    """A record that was running when its process died, or runs now for that reason; started `age` seconds ago."""
+    """A record that ran when its process died, or runs now for that reason. It started `age` seconds ago."""
 
     subscription: str
     record_id: int
@@ -229,9 +238,9 @@ class SuspectRecord(NamedTuple):
 
 
 class RetentionHold(NamedTuple):
-    """A subscription that needs records older than the retention, `age` seconds the oldest, in so many partitions.
+    """A subscription that needs records older than the retention: in how many partitions, and the age of the oldest.
 
-    In `floors` of them it has read everything, but an open transaction may still write below its cursor.
+    In `floors` of the partitions it has read everything, but an open transaction may still write below its cursor.
     """
 
     subscription: str
@@ -241,7 +250,7 @@ class RetentionHold(NamedTuple):
 
 
 class ExpiredRecords(NamedTuple):
-    """Partitions with records that a purge should have deleted, `age` seconds the oldest."""
+    """Partitions with records that a purge should have deleted, and the age of the oldest."""
 
     partitions: int
     age: float | None

@@ -1,4 +1,4 @@
-"""Records as they were found in the log, with what became of each in every subscription."""
+"""Records found in the log, with their delivery status and history in each subscription."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ TRACE_HEADER: Final = "traceparent"
 
 @dataclass(frozen=True, slots=True)
 class FoundRecord:
-    """A record of the log, and what became of it in each subscription, by name.
+    """A record of the log, with its delivery status in each subscription, by name.
 
-    `size` of its payload in bytes; `payload` verbatim, JSON text or bytes, None unless it was asked for. `headers` are
-    the publisher's own, their secrets replaced as those of errors are; `trace_id` that of its `traceparent`.
+    `size`: of the payload in bytes. `payload`: verbatim JSON text or bytes, None unless it was read. `headers`: the
+    publisher's own, with secrets masked as in errors. `trace_id`: from the header `traceparent`.
     """
 
     record_id: int
@@ -57,9 +57,10 @@ class FoundRecord:
 class FoundRecords:
     """The answer to a search at one moment of the database's clock, the newest record first.
 
-    `meant`: as what the searched text was understood, None if it was not one. `others`: what else it is, of records
-    that are not listed. `read_since`: None if the search is complete; else it has read no further back than what was
-    published then, or befell a record then, and goes on below the record id `before`, if there is a way on.
+    `meant`: how the text was understood, None if there was no text. `others`: other meanings of the text, whose records
+    are not listed. `read_since`: None if the search is complete. Otherwise the search has read no further back than
+    records that were published, or had their outcome, at this time. `before`: an incomplete search continues below this
+    record id, None if it cannot.
     """
 
     at: datetime
@@ -73,7 +74,10 @@ class FoundRecords:
 def load_records(
     conn: Conn, schema: str, positions: Sequence[LogPosition], subscription: str | None = None, *, payload: bool = False
 ) -> tuple[FoundRecord, ...]:
-    """The records of these places that are there, in this order; in all subscriptions, or in one."""
+    """Return the records at these positions, in order, with their status in one or all subscriptions.
+
+    Skip missing ones.
+    """
     chosen = {"ids": [each.record_id for each in positions], "partitions": [each.partition for each in positions]}
     standings = _load_statuses(conn, schema, chosen | {"subscription": subscription})
     found = {row[0]: row for row in rows(conn, "find_records", schema, **chosen, payload=payload)}
@@ -98,13 +102,12 @@ def _build_record(row: tuple[Any, ...], standings: tuple[DeliveryStatus, ...]) -
 
 
 def _trace_id(headers: dict[str, str]) -> str | None:
-    """The trace of W3C's header: version, trace id, parent id, flags."""
+    """Return the trace id of a W3C header, whose parts are version, trace id, parent id and flags."""
     parts = str(headers.get(TRACE_HEADER, "")).split("-")
     return parts[1] if len(parts) >= 4 and len(parts[1]) == 32 else None
 
 
 def _load_statuses(conn: Conn, schema: str, chosen: dict[str, Any]) -> dict[int, list[DeliveryStatus]]:
-    """The standings of each record, in the order of the names of subscriptions."""
     history: dict[tuple[int, str], list[HistoryEntry]] = defaultdict(list)
     for record_id, subscription, *entry, error, who in rows(conn, "find_history", schema, **chosen):
         values = (*entry, masked_or_none(error), who)
@@ -117,7 +120,8 @@ def _load_statuses(conn: Conn, schema: str, chosen: dict[str, Any]) -> dict[int,
 
 def _build_facts(row: list[Any], history: tuple[HistoryEntry, ...]) -> DeliveryFacts:
     known, parked, delivery = row[:9], row[9:15], row[15:]
-    parked[-2:] = map(masked_or_none, parked[-2:])  # the error and its traceback
+    # The last two columns are the error and the traceback.
+    parked[-2:] = map(masked_or_none, parked[-2:])
     state = None if parked[0] is None else ParkedState(*parked)
     values = (*known, state, None if delivery[0] is None else Delivery(*delivery), history)
     return DeliveryFacts(*values)

@@ -1,8 +1,9 @@
-"""The search for records in the log, by what they are: bounded work, with the indexes that delivery has.
+"""Search the log for records with bounded work, by the indexes that delivery needs anyway.
 
-A record id and an aggregate id have an index: of an aggregate id one partition is read, the newest first. Times have
-none, but they rise with the ids, so the ids of a stretch of time are found by halves. An event id of ours (UUIDv7) says
-when the event was made, and a used idempotency key when it was published: the log is read around that moment.
+Record ids and aggregate ids have an index: for an aggregate id one partition is read, the newest records first. Times
+have none, but they rise with the ids, so the ids of a stretch of time are found by bisection. A UUIDv7 event id
+contains the time when the event was made, and a used idempotency key has the time when it was published: the log is
+read around that moment.
 """
 
 from collections.abc import Sequence
@@ -16,20 +17,29 @@ from uuid import UUID
 from partbox.db.sql import Conn, one_row, row, rows
 from partbox.protocol.hashing import partition_of
 
-READ_STEPS: Final = (1_000, 9_000, 40_000, 150_000)  # records that are read at once: most searches end with the first
+READ_STEPS: Final = (1_000, 9_000, 40_000, 150_000)  # records read at once; most searches end with the first step
 FEW_STEPS: Final = READ_STEPS[:3]
 MAX_HISTORY_ROWS: Final = 50_000  # rows of history that are read
-MAX_IGNORED_SCAN: Final = 10_000  # records among which ignored ones are looked for that left no row
-MOMENT_OFFSETS: Final = (-3_600, -60, -2, 4, 60, 3_600)  # seconds about the moment of an event, between seven stretches
-STRETCH_ORDER: Final = (3, 4, 2, 5, 1, 6, 0)  # those stretches in the order in which they are read
-CLOCK_SKEW: Final = timedelta(seconds=1)  # by which times of records may go back, where transactions are open at once
+MAX_IGNORED_SCAN: Final = 10_000  # records that are searched for ignored ones, which leave no row
+MOMENT_OFFSETS: Final = (
+    -3_600,
+    -60,
+    -2,
+    4,
+    60,
+    3_600,
+)  # seconds around the moment of an event, between seven stretches
+# The order in which the seven stretches are read.
+STRETCH_ORDER: Final = (3, 4, 2, 5, 1, 6, 0)
+# Times of records may go back by this much, where transactions are open at the same time.
+CLOCK_SKEW: Final = timedelta(seconds=1)
 HIGHEST: Final = (1 << 63) - 1
 UUID7: Final = 7
 EDGE_QUERIES: Final = {True: ("find_edge", "find_in_log"), False: ("find_partition_edge", "find_in_partition")}
 
 
 class LogPosition(NamedTuple):
-    """A record's place in the log."""
+    """The position of a record in the log."""
 
     record_id: int
     partition: int
@@ -37,9 +47,10 @@ class LogPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """A description of records, None matches all: either of `event_id` and `aggregate_id`, and everything else.
+    """A description of records. None matches all.
 
-    They were published at `since` or later, before `until`, and have ids below `before`.
+    Either `event_id` or `aggregate_id` must match, and everything else. Matching records were published at `since` or
+    later and before `until`, and have ids below `before`.
     """
 
     event_id: UUID | None = None
@@ -54,10 +65,10 @@ class RecordFilter:
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
-    """The places of what was found, the newest first.
+    """The positions that a search has found, the newest first.
 
-    `read_since`: None if everything was read; else the search was cut, and has read what was published since then. It
-    goes on below the record id `before`, None where there is no way on.
+    `read_since` is None if everything was read. Otherwise the search has read everything published since then, and
+    continues below the record id `before`, or cannot continue if that is None.
     """
 
     positions: tuple[LogPosition, ...] = ()
@@ -66,35 +77,38 @@ class SearchPage:
 
 
 def find_newest(conn: Conn, schema: str, record_filter: RecordFilter, limit: int) -> SearchPage:
-    """The newest records that match."""
+    """Return the newest records that match."""
     return _read(conn, schema, record_filter, limit)
 
 
 def by_id(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, record_id: int) -> SearchPage:
-    """The record of an id."""
+    """Return the position of the record with this id, if it matches."""
     before = min(record_filter.before, record_id + 1)
     return _read(conn, schema, replace(record_filter, before=before), limit, low=record_id)
 
 
 def by_aggregate(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, aggregate_id: str) -> SearchPage:
-    """The newest records of an aggregate id, which are in one partition."""
+    """Return the newest records of an aggregate id, which are all in one partition."""
     partition, wanted = partition_of(aggregate_id), replace(record_filter, aggregate_id=aggregate_id)
     return _read(conn, schema, wanted, limit, partition=partition)
 
 
 def by_event(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, event_id: UUID) -> SearchPage:
-    """The records of an event id: around its moment if it says one, else of its own partition, or among the newest."""
+    """Return the records of an event id: around its moment, in the partition of the id, or among the newest.
+
+    An id may contain no moment. An event without an aggregate id lies in the partition of its event id.
+    """
     wanted = replace(record_filter, event_id=event_id)
     if event_id.version == UUID7 and not (record_filter.since or record_filter.until):
-        with suppress(ValueError, OverflowError):  # a moment that no calendar of ours has
+        # The id may contain a moment that Python's calendar does not have.
+        with suppress(ValueError, OverflowError):
             return _read_around(conn, schema, datetime.fromtimestamp((event_id.int >> 80) / 1000, UTC), wanted, limit)
-    # Without an aggregate id the event's own decides about the partition.
     own = _read(conn, schema, wanted, limit, partition=partition_of(str(event_id)))
     return own if own.positions else find_newest(conn, schema, wanted, limit)
 
 
 def by_key(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, key: str) -> SearchPage:
-    """The records of an idempotency key that is remembered: around the moment when it was used."""
+    """Return the records of an idempotency key that is remembered, read around the moment when it was used."""
     found = row(conn, "find_key", schema, key=key)
     return (
         SearchPage()
@@ -112,10 +126,9 @@ def by_outcome(
     outcomes: Sequence[str],
     subscription: str | None,
 ) -> SearchPage:
-    """The records that one of these outcomes befell between `record_filter.since` and `record_filter.until`, the latest
-    first.
+    """Return the records that had one of these outcomes between the filter's `since` and `until`, the latest first.
 
-    "unhandled": it was ignored for want of a handler, which left no row, so it is looked for among the newest records.
+    "unhandled" means ignored for want of a handler. That leaves no row, so it is looked for among the newest records.
     """
     values = asdict(replace(record_filter, since=None, until=None)) | {
         "from": record_filter.since,
@@ -134,7 +147,7 @@ def by_outcome(
 
 
 def _read_around(conn: Conn, schema: str, moment: datetime, record_filter: RecordFilter, limit: int) -> SearchPage:
-    """The records that match, read in stretches of time about a moment, the likeliest first."""
+    """Return the records that match, read in stretches of time around a moment, the likeliest stretch first."""
     edges = [0, *(_find_first_id(conn, schema, moment + timedelta(seconds=each)) for each in MOMENT_OFFSETS), HIGHEST]
     stretches, incomplete = [*pairwise(edges)], SearchPage()
     for number in STRETCH_ORDER:
@@ -157,7 +170,7 @@ def _read(
     steps: Sequence[int] | None = None,
     partition: int | None = None,
 ) -> SearchPage:
-    """Read step after step, backwards, until `limit` records are found, or nothing is left: the log, or a partition."""
+    """Read the log or a partition backwards, step by step, until `limit` records are found or nothing is left."""
     values: dict[str, Any] = asdict(record_filter) | {"limit": limit + 1, "partition": partition}
     if record_filter.since is not None:
         low = max(low, _find_first_id(conn, schema, record_filter.since - CLOCK_SKEW))
@@ -179,11 +192,11 @@ def _read(
 
 
 def _published_at(conn: Conn, schema: str, record_id: int) -> datetime | None:
-    """The time of a record, or of the next one, should it be gone."""
+    """Return the time of a record, or of the next one if that is gone."""
     found = row(conn, "find_published", schema, record_id=record_id)
     return found[0] if found else None
 
 
 def _find_first_id(conn: Conn, schema: str, when: datetime) -> int:
-    """About the first id that was published at `when` or later."""
+    """Return about the first id that was published at `when` or later."""
     return int(one_row(conn, "find_moment", schema, when=when)[0])

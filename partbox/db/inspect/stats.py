@@ -1,4 +1,4 @@
-"""The state of the subscriptions at one moment: their processes, partitions and backlog, and records by status."""
+"""The state of the subscriptions at one moment: processes, partitions, backlog, and records by status."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -10,7 +10,9 @@ from psycopg.rows import tuple_row
 
 from partbox.db.delivery import limits, traffic
 from partbox.db.delivery.instances import LifespanState, parse_lifespan, parse_running
-from partbox.db.delivery.instances import RunningHandler as RunningHandler  # what an instance has is had from here
+
+# Imported under its own name so that this module exports it beside `Instance`.
+from partbox.db.delivery.instances import RunningHandler as RunningHandler
 from partbox.db.delivery.limits import HandlerLimit, LimitReport
 from partbox.db.delivery.traffic import SinkTraffic
 from partbox.db.operator.subscriptions import Subscription
@@ -20,21 +22,21 @@ from partbox.errors import SchemaError
 from partbox.text.secrets import masked_or_none
 from partbox.text.wording import no_subscription
 
-EXACT_UP_TO: Final = 10_000  # pending records of a partition that are counted; beyond them they are estimated
-EXACT_OF_LIST: Final = 100
+EXACT_UP_TO: Final = 10_000  # pending records of a partition that are counted; beyond that they are estimated
+EXACT_OF_LIST: Final = 100  # the same in a list of subscriptions
 STATES: Final = ("retrying", "deferred", "scheduled", "held", "ready", "dead", "discarded")
 MAX_LISTED: Final = 50  # subscriptions whose partitions an overview lists
-FINAL_STATES: Final = ("dead", "discarded")  # nobody tries them any more
+FINAL_STATES: Final = ("dead", "discarded")  # no longer attempted
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A worker process; ages and lease in seconds, `partitions` how many it owns.
+    """A worker process. Ages and the lease are in seconds. `partitions` is the number that it owns.
 
-    `supervisor`: the start of a node that it belongs to, None if it does not say. `running`: its handlers that have run
-    for over ten seconds, the longest first, and how many more there are. `sinks`: what it has sent to brokers.
-    `limits`: those that it keeps, and what waits there, as it said `limits_age` seconds ago. `lifespan`: it is in
-    that, and does not work yet.
+    `supervisor`: the start of the node that it belongs to, None if unknown. `running`: handlers that have run for over
+    ten seconds, the longest first. `running_more`: further ones. `sinks`: its traffic with brokers. `limits`: the
+    limits that it keeps, as reported `limits_age` seconds ago. `lifespan`: set while the process is in its lifespan and
+    does not work yet.
     """
 
     instance_id: UUID
@@ -57,12 +59,12 @@ class Instance:
 
     @property
     def expired(self) -> bool:
-        """True if its lease is over: it is about to be buried."""
+        """True if the lease has ended, so that the instance is about to be buried."""
         return self.heartbeat_age > self.lease
 
     @property
     def state(self) -> str:
-        """expired, starting, draining or working."""
+        """The state: "expired", "starting", "draining" or "working"."""
         if self.expired:
             return "expired"
         return "starting" if self.lifespan is not None else "draining" if self.draining else "working"
@@ -70,12 +72,13 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStats:
-    """A partition; `pending` records it has not consumed (an estimate unless `exact`), the oldest this old (s).
+    """A partition of a subscription.
 
-    `claimed_age`: seconds since it was last claimed, None if never. `saved_age`: since a save has said that something
-    became of its records. `suspect`: its last owner died, and what may have killed it is not passed yet. Above
-    `last_id` so many ids in one are records of it: `fill`.
-    `parked_age`: so long a parked record should have been delivered (s); dead ones, and those of later, do not count.
+    `pending`: records that it has not consumed, estimated unless `exact`. The oldest has `oldest_age`. `claimed_age`:
+    since it was last claimed, None if never. `saved_age`: since the last save that recorded progress. `suspect`: its
+    last owner died, and the record that may have killed it is not passed yet. `fill`: above `last_id`, the number of
+    ids per record of this partition. `parked_age`: how long ago a parked record should have been delivered. Dead and
+    future ones do not count. Ages are in seconds.
     """
 
     partition: int
@@ -94,13 +97,13 @@ class PartitionStats:
 
     @property
     def unfinished_age(self) -> float | None:
-        """Seconds that its oldest event waits, unread or parked; None if none does."""
+        """The seconds for which the oldest event, unread or parked, has been waiting. None if none is."""
         return _max_age(self.oldest_age, self.parked_age)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSums:
-    """All partitions of a subscription together; ages in seconds, as of a partition."""
+    """All partitions of a subscription together. Ages are in seconds, as in `PartitionStats`."""
 
     partitions: int
     unowned: int
@@ -112,17 +115,18 @@ class PartitionSums:
 
     @property
     def unfinished_age(self) -> float | None:
-        """Seconds that its oldest event waits, unread or parked; None if none does."""
+        """The seconds for which the oldest event, unread or parked, has been waiting. None if none is."""
         return _max_age(self.oldest_age, self.parked_age)
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """One subscription at one moment; `parked` counts the parked records by state, which are not pending.
+    """A subscription at one moment.
 
-    `unlisted`: the sums of its partitions, where an overview of many subscriptions does not list them; else None.
-    `completed` estimates how many of the log's records it is through with; `blocked_keys` are aggregates whose events
-    wait for one that cannot be finished. `segments_ahead` of the log, which all share, begin above the newest id.
+    `parked`: parked records by state, which are not pending. `completed`: an estimate of the records in the log that it
+    is done with. `blocked_keys`: aggregates whose events wait for an event that cannot be finished. `segments_ahead`:
+    segments of the log, shared by all subscriptions, that begin above the newest id. `unlisted`: the sums of its
+    partitions if an overview of many subscriptions does not list them, else None.
     """
 
     schema: str
@@ -141,12 +145,12 @@ class Cluster:
 
     @property
     def waiting(self) -> dict[str, int]:
-        """Parked records by state, without dead and discarded ones, which nobody tries any more."""
+        """The parked records by state, without dead and discarded ones."""
         return {state: count for state, count in self.parked.items() if state not in FINAL_STATES}
 
     @property
     def sums(self) -> PartitionSums:
-        """All its partitions together."""
+        """All partitions together."""
         if self.unlisted is not None:
             return self.unlisted
         living = {instance.instance_id for instance in self.instances}
@@ -162,50 +166,52 @@ class Cluster:
 
     @property
     def unowned(self) -> int:
-        """Partitions that no living instance owns."""
+        """The number of partitions that no living instance owns."""
         return self.sums.unowned
 
     @property
     def sinks(self) -> list[SinkTraffic]:
-        """The traffic of its processes since they began, by sink."""
+        """The traffic of its processes since they started, by sink."""
         return traffic.merge(each for instance in self.instances for each in instance.sinks)
 
     @property
     def pending(self) -> int:
+        """The number of records that are not consumed."""
         return self.sums.pending
 
     @property
     def pending_max(self) -> int:
+        """The same for the partition with the most of them."""
         return self.sums.pending_max
 
     @property
     def exact(self) -> bool:
-        """True if `pending` was counted; beyond 10,000 records a partition it is estimated."""
+        """True if `pending` was counted. Beyond 10,000 records a partition it is estimated."""
         return self.sums.exact
 
     @property
     def oldest_age(self) -> float | None:
-        """Seconds since the oldest pending record was published; None if nothing is pending."""
+        """The seconds since the oldest pending record was published. None if nothing is pending."""
         return self.sums.oldest_age
 
     @property
     def unfinished_age(self) -> float | None:
-        """Seconds that the oldest event waits, unread or parked: one behind a failed one is late, too."""
+        """The seconds that the oldest event has been waiting, unread, parked, or behind a failed one."""
         return self.sums.unfinished_age
 
     @property
     def records(self) -> dict[str, int]:
-        """The records of the log by status: pending, completed, and each state of parked ones, zeros too."""
+        """The records of the log by status: pending, completed, and each state of parked records, with zeros."""
         parked = {state: self.parked.get(state, 0) for state in STATES}
         return {"pending": self.pending, "completed": self.completed, **parked}
 
 
 @dataclass(frozen=True, slots=True)
 class RecordStatus:
-    """A record and what a subscription has made of it: `status` is pending, completed, or the state it is parked in.
+    """A record and its status in a subscription: pending, completed, or the state in which it is parked.
 
-    `attempts` that were counted and `last_error` are those of a parked one. `event_id` and `created_at` are None only
-    if somebody took a parked record out of the log.
+    `attempts` and `last_error` belong to parked records. `event_id` and `created_at` are None only if a parked record
+    was removed from the log.
     """
 
     id: int
@@ -222,10 +228,10 @@ class RecordStatus:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """All subscriptions of a schema, by name, at one moment of the database's clock; none if it is writer-only.
+    """All subscriptions of a schema, by name, at one moment of the database's clock. A writer-only schema has none.
 
-    `newest_id` is the highest record id that was drawn; a transaction that was rolled back has drawn its too.
-    `database` is its name.
+    `newest_id` is the highest record id that was drawn, also by transactions that were rolled back. `database` is the
+    database's name.
     """
 
     schema: str
@@ -235,7 +241,7 @@ class Overview:
     database: str = ""
 
     def cluster(self, subscription: str) -> Cluster:
-        """The subscription of this name; SchemaError, naming those that exist, if there is none."""
+        """Return the subscription of this name. Raise `SchemaError`, which names all others, if there is none."""
         for each in self.clusters:
             if each.subscription == subscription:
                 return each
@@ -252,11 +258,11 @@ def overview(
     named: Collection[str] = (),
     working: bool = False,
 ) -> Overview:
-    """The state of all subscriptions, or of the one asked for if it exists, read in one statement.
+    """Return the state of all subscriptions, or of one if it exists, read by one statement.
 
-    The partitions of 50 are listed: of the `named`, then of those with processes, and with `working` of all of these.
-    psycopg.errors.QueryCanceled if that takes longer than `patience` seconds, or else than the session's
-    statement_timeout.
+    Partitions are listed for `MAX_LISTED` subscriptions: first the `named`, then subscriptions with processes. With
+    `working` they are listed for all subscriptions with processes. Raise `psycopg.errors.QueryCanceled` after
+    `patience` seconds, or the session's `statement_timeout`.
     """
     limit = None if patience is None else str(max(1, int(patience * 1000)))
     values: dict[str, Any] = {"subscription": subscription, "limit": exact_up_to, "named": [*named]}
@@ -270,7 +276,7 @@ def overview(
 
 
 def cluster(conn: Conn, schema: str, subscription: str) -> Cluster:
-    """The state of `subscription`, read in one statement; SchemaError if there is no such subscription."""
+    """Return the state of one subscription, read by one statement. Raise `SchemaError` if it does not exist."""
     found = overview(conn, schema, subscription).clusters
     if not found:
         raise SchemaError(no_subscription(subscription, schema, subscriptions(conn, schema)))
@@ -278,7 +284,6 @@ def cluster(conn: Conn, schema: str, subscription: str) -> Cluster:
 
 
 def _build_cluster(schema: str, at: datetime, log: list[int], row: list[Any]) -> Cluster:
-    """The subscription of a row; of the log, how many records it holds, estimated, and its segments ahead."""
     in_log, ahead = log
     name, created, paused_at, instances, partitions, sums, parked, blocked_keys, changed = row
     found = tuple(PartitionStats(**_clamp_ages(_parse_uuids(each, "assignee", "owner"))) for each in partitions)
@@ -317,7 +322,7 @@ def _parse_uuids(row: dict[str, Any], *columns: str) -> dict[str, Any]:
 
 
 def _clamp_ages(row: dict[str, Any]) -> dict[str, Any]:
-    """The ages as floats; what was written just after the statement began is not of the future."""
+    """Return the ages as floats, at least 0: a row written after the statement began has a negative age."""
     ages = {name: age if age is None else max(0.0, float(age)) for name, age in row.items() if name.endswith("age")}
     return row | ages
 
@@ -327,7 +332,7 @@ def _max_age(*ages: float | None) -> float | None:
 
 
 def list_subscriptions(conn: Conn, schema: str) -> list[Subscription]:
-    """All subscriptions by name, with what each has to do."""
+    """Return all subscriptions by name, with their backlog."""
     types = dict(conn.execute(query("subscription_types", schema), {}).fetchall())
     return [
         Subscription(
@@ -348,9 +353,9 @@ def list_subscriptions(conn: Conn, schema: str) -> list[Subscription]:
 def load_page(
     conn: Conn, name: str, schema: str, subscription: str, limit: int, after: int, **more: object
 ) -> list[RecordStatus]:
-    """At most `limit` records above id `after` that the query `name` finds, by id.
+    """Return at most `limit` records above the id `after` that the query `name` finds, by id.
 
-    Planner settings make the server scan the primary key in order up to the limit.
+    Planner settings make the server read the primary key in order up to the limit.
     """
     with conn.transaction():
         rows(conn, "stats_plan", schema, limit=None)

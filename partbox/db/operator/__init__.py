@@ -1,5 +1,1 @@
-"""The SQL of operators: dead and blocked events, subscriptions, limits, purges, rebases, imports, archives and
-segments.
-
-Each module has one function per named query.
-"""
+"""The SQL of operators: dead and blocked events, subscriptions, limits, purges, imports, archives and more."""

@@ -46,10 +46,9 @@ _identity: ContextVar[str | None] = ContextVar("identity", default=None)
 class OperatorAction:
     """A recorded action of an operator that changed something.
 
-    - `at`: the time by the database's clock
-    - `action`: the words of the command, such as "dead replay"
-    - `target`: the objects of the action: `record_ids`, an aggregate, filters, a reason. Secrets are masked.
-    - `count`: the number of changed records, partitions or rows
+    `at`: the time by the database's clock. `action`: the words of the command, such as "dead replay". `target`: the
+    objects of the action: `record_ids`, an aggregate, filters, a reason. Secrets are masked. `count`: the number of
+    changed records, partitions or rows.
     """
 
     id: int
@@ -107,9 +106,7 @@ class LongAction:
     _id: int | None = None
 
     def count(self, conn: Conn, changed: int) -> None:
-        """Add `changed` rows to the record. Call this in the transaction that changes them, so that both are there or
-        neither.
-        """
+        """Add `changed` rows to the record, in the transaction that changes them, so that both are there or neither."""
         if changed:
             values = action_values(self.action, self.target) | {"changed": changed, "id": self._id}
             (self._id,) = one_row(conn, "action_counted", self.schema, **values)

@@ -34,7 +34,7 @@ class ArchiveFence(NamedTuple):
 class ArchiveState(NamedTuple):
     """The state of the archive.
 
-    Everything up to `archived` is in the archive. None: no archive is kept. `oldest` is the oldest open transaction.
+    It contains all ids up to `archived`, or none is kept. `oldest`: transaction still open.
     """
 
     archived: int | None
@@ -76,10 +76,10 @@ def archive_state(conn: Conn, schema: str) -> ArchiveState:
 
 
 def begin(conn: Conn, schema: str) -> None:
-    """Keep an archive from now on. Purges remove no record that is not in it. Nothing changes if an archive is kept
-    already.
+    """Keep an archive from now on.
 
-    Raise `PartboxError` if a trigger or rule drops the row.
+    Purges remove no record that is not in it. Nothing changes if an archive is kept already. Raise `PartboxError` if a
+    trigger or rule drops the row.
     """
     if archive_state(conn, schema).archived is None:
         act(conn, "archive_begin", schema, {})
@@ -130,16 +130,12 @@ def oldest(conn: Conn, schema: str, after: int) -> float | None:
 
 
 def count_due(conn: Conn, schema: str, after: int, upto: int, needed: int, retain: float) -> int:
-    """Return the number of records above `after` and up to `upto` that are older than `retain` seconds or have ids up
-    to `needed`.
-    """
+    """Return how many records in (`after`, `upto`] are older than `retain` seconds or have ids up to `needed`."""
     return int(_one(conn, "archive_count", schema, after=after, upto=upto, needed=needed, retain=retain)[0])
 
 
 def rows(conn: Conn, schema: str, after: int, upto: int, retain: float, most: int, size: int) -> list[ArchiveRow]:
-    """Return the next records above `after` and up to `upto`, by id: at most `most`, of `size` bytes on disk, but at
-    least one.
-    """
+    """Return the next records in (`after`, `upto`], by id: `most` or `size` bytes on disk at most, but at least one."""
     values = {"after": after, "upto": upto, "retain": retain, "most": most, "bytes": size}
     with without_row_security(conn):
         return sql.records(conn, ArchiveRow, "archive_rows", schema, **values)

@@ -17,10 +17,9 @@ from partbox.text.secrets import masked_or_none
 class BlockedKey:
     """An aggregate whose events wait for its head, the record `record_id`.
 
-    - `due_at`: None if the head waits for no time
-    - `followers`: the events parked behind the head. More may wait in the log.
-    - `owner`, `node`, `pid`: the process that owns the partition, None if there is none now
-    - `traceback`: of the error, as in `DeadRecord`
+    `due_at`: None if the head waits for no time. `followers`: the events parked behind the head. More may wait in the
+    log. `owner`, `node`, `pid`: the process that owns the partition, None if there is none now. `traceback`: of the
+    error, as in `DeadRecord`.
     """
 
     aggregate_type: str
@@ -80,10 +79,7 @@ class BlockedGroup:
 
 
 class TimeBounds(NamedTuple):
-    """Bounds of the time since when a key is blocked: at `since` or later, and before `until`.
-
-    Each is a time, or seconds ago.
-    """
+    """Bounds of the time since when a key is blocked: from `since`, before `until`. Times, or seconds ago."""
 
     since: datetime | float | None = None
     until: datetime | float | None = None
@@ -112,10 +108,10 @@ def retry_now(conn: Conn, schema: str, key: Key) -> Head | None:
 
 
 def skip(conn: Conn, schema: str, key: Key, *, reason: str, error_limit: int) -> Head | None:
-    """Bury the head of a blocked key without blocking the next events. Return the head, or None if the key is not
-    blocked.
+    """Bury the head of a blocked key without blocking the next events.
 
-    `reason` is stored with the error, which is cut to `error_limit` characters.
+    Return the head, or None if the key is not blocked. `reason` is stored with the error, which is cut to `error_limit`
+    characters.
     """
     return _change(conn, "blocked_skip", schema, key, {"reason": reason}, error_limit=error_limit)
 

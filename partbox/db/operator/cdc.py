@@ -9,10 +9,7 @@ from partbox.db.type_conversion import DEFAULTS
 
 
 class CdcReadiness(NamedTuple):
-    """The settings of a server that a connector needs.
-
-    `publication`: it exists. `published`: it shows inserts into segments as inserts into `record`.
-    """
+    """A server's readiness. `published`: the publication shows inserts into segments as inserts into `record`."""
 
     wal_level: str
     publication: bool
@@ -32,8 +29,6 @@ def setup_script(schema: str, *, role: str, publication: str) -> str:
 
 
 def connector_statement(use: Literal["snapshot", "heartbeat"], schema: str) -> str:
-    """Return a statement of the connector in one line: the read of the log at the start, or the write with each
-    heartbeat.
-    """
+    """Return a statement of the connector in one line: its read of the log at the start, or its heartbeat."""
     lines = plain_query(f"cdc_{use}", schema).decode().splitlines()
     return " ".join(line for line in lines if not line.startswith("--"))

@@ -28,9 +28,8 @@ _TYPED = re.compile(r"((?:[\w<>]+\.)*[A-Z]\w*|skipped): ?(.*)", re.DOTALL)
 class DeadFilters:
     """A choice of dead records. None means any.
 
-    - `older_than`: seconds since death
-    - `group`: as in `DeadGroup`
-    - `since`, `until`: they died at `since` or later, and before `until`. Times, or seconds ago until `resolve_times`.
+    `older_than`: seconds since death. `group`: as in `DeadGroup`. `since`, `until`: they died at `since` or later, and
+    before `until`. Times, or seconds ago until `resolve_times`.
     """
 
     event_type: str | None = None
@@ -52,11 +51,10 @@ class DeadFilters:
 class DeadRecord:
     """A dead record without its payload.
 
-    - `event_id`: None only if the record was removed from the log
-    - `attempts`: the attempts that were counted
-    - `error`: at most 4,000 characters. `error_type` is None for a reason without a type.
-    - `blocks`: later events of the aggregate wait for it
-    - `traceback`: the end of the error's traceback, with the application's frames only. None if no handler raised it.
+    `event_id`: None only if the record was removed from the log. `attempts`: the attempts that were counted. `error`:
+    at most 4,000 characters. `error_type` is None for a reason without a type. `blocks`: later events of the aggregate
+    wait for it. `traceback`: the end of the error's traceback, with the application's frames only. None if no handler
+    raised it.
     """
 
     record_id: int
@@ -76,9 +74,7 @@ class DeadRecord:
 
 @dataclass(frozen=True, slots=True)
 class DeadDetail(DeadRecord):
-    """A dead record with everything that the log holds. `payload` is verbatim JSON text or bytes, None unless it was
-    read.
-    """
+    """A dead record with all that the log holds. `payload` is verbatim JSON text or bytes, None unless read."""
 
     occurred_at: datetime | None
     content_type: str | None
@@ -88,11 +84,10 @@ class DeadDetail(DeadRecord):
 
 @dataclass(frozen=True, slots=True)
 class DeadGroup:
-    """Dead records with one event type and one error, apart from numbers and quoted parts. `group` names the group in
-    filters.
+    """Dead records with one event type and one error, apart from numbers and quoted parts.
 
-    The records died between `died_from` and `died_to`. `blocking` of them block their aggregate. `newest` has the
-    highest id.
+    `group` names the group in filters. The records died between `died_from` and `died_to`. `blocking` of them block
+    their aggregate. `newest` has the highest id.
     """
 
     group: int
@@ -110,10 +105,7 @@ def resolve_times(conn: Conn, schema: str, filters: DeadFilters) -> DeadFilters:
 
 
 def time_span(conn: Conn, schema: str, since: Bound, until: Bound) -> tuple[datetime | None, datetime | None]:
-    """Return both bounds as times. Each may be given as seconds ago.
-
-    Raise `PartboxError` if nothing lies between them.
-    """
+    """Return both bounds as times, from times or seconds ago. Raise `PartboxError` if nothing is between them."""
     first, last = _resolve_time(conn, schema, since), _resolve_time(conn, schema, until)
     if first is not None and last is not None and first >= last:
         length = f"from {moment(first)} until {moment(last)}"
@@ -169,16 +161,14 @@ def show(conn: Conn, schema: str, subscription: str, record_id: int, *, payload:
 def replay(
     conn: Conn, schema: str, subscription: str, record_ids: Sequence[int], filters: DeadFilters | None = None
 ) -> int:
-    """Make the records of this list that are dead ready again. Return their number. `filters` are recorded as the
-    choice.
-    """
+    """Make those of these records that are dead ready again. Return their number. Record `filters` as the choice."""
     return _change(conn, "dead_replay", schema, subscription, record_ids, filters)
 
 
 def discard(
     conn: Conn, schema: str, subscription: str, record_ids: Sequence[int], filters: DeadFilters | None = None
 ) -> int:
-    """Discard the records of this list that are dead. Return their number. `filters` are recorded as the choice."""
+    """Discard those of these records that are dead. Return their number. Record `filters` as the choice."""
     return _change(conn, "dead_discard", schema, subscription, record_ids, filters)
 
 

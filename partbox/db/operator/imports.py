@@ -74,9 +74,7 @@ class SourceRow(NamedTuple):
 
 
 class OpenWriter(NamedTuple):
-    """A transaction that has written to the source table and has been open for `open` seconds. None as `pid`: it is
-    prepared.
-    """
+    """A transaction that wrote to the source table, open for `open` seconds. `pid` is None if it is prepared."""
 
     pid: int | None
     application: str

@@ -9,8 +9,9 @@ START_POSITION = (0, 0)
 """Where the first step of each kind begins."""
 
 Kind = Literal["dead", "records", "keys", "history", "inbox"]
-"""Dead parked rows that are older than the retention and block nothing, records that no subscription needs, idempotency
-keys, rows of a table of the history, inbox rows.
+"""Parked rows, records, idempotency keys, rows of a table of the history, and inbox rows.
+
+Parked rows must have been dead for the retention and block nothing. Records must be needed by no subscription.
 """
 
 TABLE_OF_KIND = {"keys": "idempotency", "inbox": "inbox"}
@@ -26,11 +27,10 @@ class PurgeStep(NamedTuple):
 def step(
     conn: Conn, kind: Kind, schema: str, place: Sequence[int], *, batch: int, dry_run: bool, **limits: float | str
 ) -> PurgeStep | None:
-    """Delete at most `batch` rows of a kind that are older than `retain` seconds, a key of `limits`. None: another
-    purge is running.
+    """Delete at most `batch` rows of a kind that are older than `retain` seconds, a key of `limits`.
 
-    With `dry_run` the rows are only counted. Records then have a limit `retain_dead` too: the dry run has left the dead
-    rows in place, and counts their records. Rows of the history name their `table`.
+    None: another purge is running. With `dry_run` the rows are only counted. Records then have a limit `retain_dead`
+    too: the dry run has left the dead rows in place, and counts their records. Rows of the history name their `table`.
     """
     values = {"table": TABLE_OF_KIND.get(kind), "place": list(place), "batch": batch, "dry_run": dry_run, **limits}
     query = "purge_rows" if values["table"] else f"purge_{kind}"

@@ -39,9 +39,7 @@ def list_stretches(conn: Conn, schema: str) -> list[DrawnIds]:
 
 
 def exclusion(conn: Conn, schema: str) -> tuple[IdRange, bool] | None:
-    """Return the ids that are kept out of the default segment, and whether the segment was searched and has none of
-    them.
-    """
+    """Return the ids kept out of the default segment, and whether a search has proven them absent, or None."""
     found = row(conn, "segments_proof", schema)
     return (IdRange(found[0], found[1]), found[2]) if found else None
 

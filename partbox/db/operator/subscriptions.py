@@ -20,10 +20,9 @@ Problem = Literal["missing", "resumed", "owners", "instances", "purged"]
 class Subscription:
     """The present state of a subscription.
 
-    - `types`: the event types that it wants, None for every type
-    - `instances`: its worker processes
-    - `pending`: records above its cursors, an estimate unless `exact`
-    - `parked`: events that it could not finish at once and that are not dead
+    `types`: the event types that it wants, None for every type. `instances`: its worker processes. `pending`: records
+    above its cursors, an estimate unless `exact`. `parked`: events that it could not finish at once and that are not
+    dead.
     """
 
     name: str
@@ -60,10 +59,7 @@ class Holder(NamedTuple):
 
 
 class ReplayRange(NamedTuple):
-    """The range of a replay.
-
-    `ahead`: its time is in the future. `newest`: the newest id. `purged`: the id up to which records may be purged.
-    """
+    """The range of a replay. `ahead`: its time is in the future. `purged`: records up to this id may be purged."""
 
     ahead: bool
     newest: int
@@ -71,12 +67,7 @@ class ReplayRange(NamedTuple):
 
 
 class ReplayResult(NamedTuple):
-    """The result of a replay.
-
-    - `problem`: the obstacle, or None
-    - `purged`: the id up to which records may be purged
-    - `rewound`: the number of partitions set back
-    """
+    """The result of a replay: an obstacle or None, the id up to which records may be purged, partitions set back."""
 
     problem: Problem | None
     purged: int | None
@@ -86,9 +77,7 @@ class ReplayResult(NamedTuple):
 def create(
     conn: Conn, schema: str, name: str, beginning: bool, since: datetime | None, types: Sequence[str] | None
 ) -> bool:
-    """Create a subscription that starts at the `beginning`, at the time `since`, or now. Return False if the name is
-    taken.
-    """
+    """Create a subscription that starts at the `beginning`, at `since`, or now. Return False if the name is taken."""
     wanted = None if types is None else list(types)
     target = {"start": "beginning" if beginning else since or "now", "types": wanted}
     values = {"name": name, "beginning": beginning, "since": since, "types": wanted}

@@ -64,14 +64,12 @@ class SchemaVersion(NamedTuple):
 
 
 def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, roles: Roles = NO_ROLES) -> list[str]:
-    """Create the schema, or bring it to the version of this program, in one transaction. Return the names of the
-    migrations applied.
+    """Create the schema, or bring it to the version of this program, in one transaction.
 
-    `writer_only` creates it without a subscription. The `roles` get their privileges. Roles that had privileges before
-    get the additions of the migrations. Any number of processes may run this at once.
-
-    Raise `SchemaError`, with nothing changed, if the schema is newer than this program, was not made by partbox, or has
-    subscriptions despite `writer_only`, and if a role does not exist.
+    Return the names of the migrations applied. `writer_only` creates it without a subscription. The `roles` get their
+    privileges. Roles that had privileges before get the additions of the migrations. Any number of processes may run
+    this at once. Raise `SchemaError`, with nothing changed, if the schema is newer than this program, was not made by
+    partbox, or has subscriptions despite `writer_only`, and if a role does not exist.
     """
     check_name(schema)
     grants.check(roles)
@@ -80,11 +78,10 @@ def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, rol
 
 
 def migrate_in(conn: Conn, schema: str = "partbox", *, below: int | None = None) -> list[str]:
-    """Create or migrate the schema in the transaction that is open on `conn`. Return the names of the migrations
-    applied.
+    """Create or migrate the schema in the transaction that is open on `conn`.
 
-    The transaction must be READ COMMITTED and outside of savepoints. Nothing happens if the schema has the version
-    `below` or a newer one.
+    Return the names of the migrations applied. The transaction must be READ COMMITTED and outside of savepoints.
+    Nothing happens if the schema has the version `below` or a newer one.
     """
     check_name(schema)
     with _explain_errors(schema):
@@ -183,10 +180,7 @@ def check(conn: Conn, schema: str = "partbox") -> None:
 
 
 def missing_error(conn: Conn, schema: str) -> TransientSchemaError:
-    """Return the error for a schema that does not exist, or whose table `meta` is gone.
-
-    The error suggests the schema with the most similar name.
-    """
+    """Return the error for a missing schema, with the name of a similar one, or for a schema without a table `meta`."""
     if own_rows(conn, "migrate_remains", schema) == [(True,)]:
         return TransientSchemaError(
             f"table meta of schema {schema!r} is gone, and its other tables are not: put it back"
@@ -298,10 +292,10 @@ def _check_server(conn: Conn) -> None:
 
 
 def check_name(schema: str) -> None:
-    """Raise `SchemaError` for a name that PostgreSQL would truncate silently, or with `$$`, which ends the text of a
-    function.
+    """Raise `SchemaError` for a name that PostgreSQL would truncate silently, or that contains `$$`.
 
-    White space at an end of the name is an error too, such as the line break at the end of a file.
+    `$$` ends the text of a function. White space at an end of the name is an error too, such as the line break at the
+    end of a file.
     """
     if schema != bare(schema):
         raise SchemaError(f"the schema name {schema!r} begins or ends with white space: take it off")

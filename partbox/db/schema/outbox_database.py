@@ -23,9 +23,7 @@ class OutboxDatabase:
     _migrated: set[Callable[[], str]] = field(default_factory=set, compare=False)
 
     def under(self, flags: Mapping[str, Any]) -> "OutboxDatabase":
-        """Return a copy in which options of a command line take precedence. None means not given. Raise
-        `SettingsError`.
-        """
+        """Return a copy in which options of a command line win. None: not given. Raise `SettingsError`."""
         settings = self.settings.under(flags)
         return OutboxDatabase(self.dsn if flags.get("dsn") is None else settings.dsn, settings)
 
@@ -41,9 +39,7 @@ class OutboxDatabase:
         return source
 
     def prepare(self, dsn: str | None, source: Callable[[], str]) -> None:
-        """Migrate the schema in the database of `source`, unless that is done or not wanted. `dsn` is the DSN of
-        `source`.
-        """
+        """Migrate the schema in the database of `source` (the source of `dsn`), unless that is done or not wanted."""
         if source in self._migrated or not self._is_wanted(dsn or self.dsn):
             return
         from partbox.db.schema.migrate import migrate
@@ -52,8 +48,9 @@ class OutboxDatabase:
         self._migrated.add(source)
 
     def _is_wanted(self, dsn: Dsn | None) -> bool:
-        """Return the setting `auto_migrate`, or True for an embedded server without the setting: only this application
-        uses it.
+        """Return the setting `auto_migrate`.
+
+        Unset, it is True for an embedded server, which only this application uses.
         """
         if self.settings.origins["auto_migrate"] != "default":
             return self.settings.auto_migrate
