@@ -63,8 +63,10 @@ def fetch(
 
     Every value is sent as text, or as null if it is None. `planned` gives the integers that are written into the text
     of the statement, so that the planner knows them. `look` is called with each batch of `LOAD_BATCH` rows as soon as
-    they are loaded. Raise `HungError` if the deadline of the connection cut it, `OperationalError` if the server closed
-    it, and the error of the server if the statement failed.
+    they are loaded.
+
+    Raise `HungError` if the deadline of the connection cut it, `OperationalError` if the server closed it, and the
+    error of the server if the statement failed.
     """
     text, names = _number_parameters(name, schema, tuple(planned.items()) if planned else ())
     params = [None if values[name] is None else str(values[name]).encode() for name in names]

@@ -199,12 +199,14 @@ def connect(
 ) -> WatchedConnection:
     """Open a worker's connection in autocommit mode, watched by a deadline, and set the session up.
 
-    `lease`: seconds, from which all timeouts follow. `lent`: an application's code uses the connection. Results are not
-    binary, for types that psycopg reads as text, and without a pooler psycopg prepares statements as by default. On all
-    other connections psycopg prepares none. `prepared`: `db.blocking` prepares its statements, if the session really
-    has the options that this needs. `limit`: seconds without an answer after which the connection is cut; by default a
-    little more than `lease`. Raise `PoolerRefused` if a pooler refuses the options, and `OperationalError` if the
-    server cannot be reached.
+    - `lease`: seconds, from which all timeouts follow
+    - `lent`: an application's code uses the connection. Results are not binary, for types that psycopg reads as text,
+      and
+      without a pooler psycopg prepares statements as by default. On all other connections psycopg prepares none.
+    - `prepared`: `db.blocking` prepares its statements, if the session really has the options that this needs
+    - `limit`: seconds without an answer after which the connection is cut; by default a little more than `lease`
+
+    Raise `PoolerRefused` if a pooler refuses the options, and `OperationalError` if the server cannot be reached.
     """
     more = ("" if lent else f"{ROW_SECURITY_OPTION} ") + (PLAN_OPTIONS if prepared else "")
     conninfo = make_conninfo("", **connection_parameters(dsn, lease=lease, pooler=pooler, name=name, more=more))

@@ -37,7 +37,7 @@ class HungError(OperationalError):
 
 
 def deadline_for_lease(lease: float) -> float:
-    """Return the seconds after which a statement is cut: a little more than its `statement_timeout`, which is `lease`."""
+    """Return the seconds after which a statement is cut: more than its `statement_timeout`, which equals the lease."""
     return lease * 1.25 + 0.5
 
 
@@ -168,21 +168,17 @@ call_in_forked_children(_reset_watchdog)
 class WatchedConnection(PlainConnection[Any]):
     """A connection that is cut if the server does not answer in time, with the state of its session.
 
-    Psycopg sends each statement by `wait`; `db.blocking` sends it by libpq's own call. `lent`: an application's code
-    uses it too, and may change how values are converted. `incarnation`: see db/delivery/server_incarnation.py.
-    `baseline`: see db/delivery/proof.py. `pooled`: no options of a session were sent, or a pooler dropped them. `path`:
-    the role's `search_path`, if the session uses another one (see db/connect.py). `bell`: the oid of the bell's
-    sequence (see db/delivery/bell.py). `prepared`: names of prepared statements by text, least recently used first (see
-    db/blocking.py).
+    Psycopg sends each statement by `wait`; `db.blocking` sends it by libpq's own call.
     """
 
     deadline: Deadline = NO_DEADLINE
-    lent: bool = False
-    incarnation: Any = None
-    baseline: Any = None
-    pooled = False
-    path: str | None = None
-    bell: int | None = None
+    lent: bool = False  # an application's code uses it too, and may change how values are converted
+    incarnation: Any = None  # see db/delivery/server_incarnation.py
+    baseline: Any = None  # see db/delivery/proof.py
+    pooled = False  # no options of a session were sent, or a pooler dropped them
+    path: str | None = None  # the role's `search_path`, if the session uses another one (see db/connect.py)
+    bell: int | None = None  # the oid of the bell's sequence (see db/delivery/bell.py)
+    # Names of prepared statements by text, least recently used first (see db/blocking.py).
     prepared: OrderedDict[bytes, bytes] | None = None
 
     def watch(self, limit: float) -> None:

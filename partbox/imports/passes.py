@@ -61,11 +61,15 @@ class BadRow:
 class ImportResult:
     """The result of a pass or a dry run, or its progress.
 
-    `total`: rows that the pass set out to import. `pending`, `dead`: rows that became pending or dead records. `done`:
-    rows that were skipped. `before`: rows imported by earlier passes. `bad`: rows that cannot become records, the first
-    of which are `listed`. `writers`: transactions that had written to the table before the pass began and had not
-    ended. A later pass imports their rows. `sample`: the first rows of a dry run. `complete`: False if the pass was
-    stopped.
+    - `total`: rows that the pass set out to import
+    - `pending`, `dead`: rows that became pending or dead records
+    - `done`: rows that were skipped
+    - `before`: rows imported by earlier passes
+    - `bad`: rows that cannot become records, the first of which are `listed`
+    - `writers`: transactions that had written to the table before the pass began and had not ended. A later pass
+      imports their rows.
+    - `sample`: the first rows of a dry run
+    - `complete`: False if the pass was stopped
     """
 
     source: str

@@ -71,7 +71,7 @@ class ImportPlan:
         return self.pending if self.status is not None else (NO_STATUS,)
 
     def check_all_named(self, statuses: Collection[str]) -> None:
-        """Raise `PartboxError` for a status that the plan does not name. Its rows would be lost silently."""
+        """Raise `PartboxError` for a status that the plan does not name. Rows with it would be lost silently."""
         unknown = sorted(set(statuses) - {*self.imported, *self.failed, *self.done})
         if unknown:
             raise PartboxError(

@@ -37,7 +37,7 @@ _stored_fields: Final = attrgetter(*UNTIMED_COLUMNS[1:])
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """A choice of events that match everything given. They were published at `since` or later, and before `until`."""
+    """A choice of events that match everything given, published at `since` or later, and before `until`."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -60,9 +60,14 @@ class EventFilter:
 class RestoreResult:
     """The result of a restore or a dry run, or its progress.
 
-    `total`: the most records that the `files` contain. `read`: records read. They are `imported`, `unwanted`, imported
-    `before`, or still in the log (`kept`). `sample`: the first records of a dry run. `complete`: False if it was
-    stopped.
+    - `total`: the most records that the `files` contain
+    - `read`: records that were read: the sum of the next four
+    - `imported`: records that were published
+    - `unwanted`: records that the filter left out
+    - `before`: records that were imported before
+    - `kept`: records that are still in the log
+    - `sample`: the first records of a dry run
+    - `complete`: False if it was stopped
     """
 
     source: str
@@ -172,7 +177,7 @@ class _Restore:
             sofar.sample += new[: SAMPLE_ROWS - len(sofar.sample)]
 
     def _take_fresh(self, keys: list[str]) -> set[str]:
-        """Return the keys that were not noted before. They are noted now, if this transaction commits."""
+        """Return the keys that were not noted before, and note them if this transaction commits."""
         if self.dry_run:
             return {*keys} - steps.find_imported(self.conn, self.settings.schema_name, self.source_name, keys)
         return steps.note(self.conn, self.settings.schema_name, self.source_name, keys)

@@ -28,17 +28,14 @@ IDLE_CHECK_COLUMNS = len(IdleCheck._fields) + 4
 
 
 class TickResult(NamedTuple):
-    """The result of a tick.
+    """The result of a tick."""
 
-    `look`: the idle check. `digest`: a digest of the partitions of this instance. `partitions`: None if the digest is
-    the known one. `dues`: for each owned partition with a parked row that has a due time, the seconds until the first
-    is due. `limits`: limits that operators have set, by handler (table `handler_limit`). Read with the partitions.
-    """
-
-    look: IdleCheck
-    digest: int | None
-    partitions: list[TickPartition] | None
+    look: IdleCheck  # the idle check
+    digest: int | None  # a digest of the partitions of this instance
+    partitions: list[TickPartition] | None  # None if the digest is the known one
+    # For each owned partition with a parked row that has a due time, the seconds until the first is due.
     dues: dict[int, float]
+    # Limits that operators have set, by handler (table `handler_limit`). Read with the partitions.
     limits: dict[str, OperatorBounds]
 
 

@@ -11,15 +11,11 @@ from partbox.protocol.horizon import Fence, fence
 
 
 class IdleCheck(NamedTuple):
-    """The result of an idle check.
+    """The result of an idle check."""
 
-    `fence`: a new fence. `ended`: whether a transaction that the last snapshot listed has ended. `up`: seconds for
-    which the flag of the bell stays up, 0 if it is down.
-    """
-
-    fence: Fence
-    ended: bool
-    up: float
+    fence: Fence  # a new fence
+    ended: bool  # whether a transaction that the last snapshot listed has ended
+    up: float  # seconds for which the flag of the bell stays up, 0 if it is down
 
 
 def run(conn: Conn, schema: str, listed: Iterable[int]) -> IdleCheck:

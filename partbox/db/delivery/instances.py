@@ -31,19 +31,14 @@ class Renewal(NamedTuple):
 
 
 class MembershipView(NamedTuple):
-    """The state of a subscription.
+    """The state of a subscription."""
 
-    `clock`: the server's time. `membership_version`: changes whenever a process joins, leaves or drains. `unassigned`:
-    a partition has no assignee. `orphaned`: a partition has an owner that is gone. `late`: members without a recent
-    heartbeat, the only candidates for a burial.
-    """
-
-    clock: datetime
-    membership_version: tuple[int, int]
+    clock: datetime  # the server's time
+    membership_version: tuple[int, int]  # changes whenever a process joins, leaves or drains
     nodes: int
-    unassigned: bool
-    orphaned: bool
-    late: list[Member]
+    unassigned: bool  # a partition has no assignee
+    orphaned: bool  # a partition has an owner that is gone
+    late: list[Member]  # members without a recent heartbeat, the only candidates for a burial
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,19 +31,18 @@ class WaitingValue:
 class LimitReport:
     """The limits that a process keeps for a handler, and the events that wait for them.
 
-    `rate`: calls that may start in a second, in the whole subscription; None for any number. `at_once`: calls that may
-    run at once, likewise. `by`: the key whose every value has both limits for itself. `waiting`, `waited`: the number
-    of waiting events, and the seconds that the first has waited. `values`: the values of `by` that have waited longest.
+    - `waiting`, `waited`: the number of waiting events, and the seconds that the first has waited
+
     Texts are cut and may hold anything.
     """
 
     handler: str
-    rate: float | None = None
-    at_once: int | None = None
-    by: str | None = None
+    rate: float | None = None  # calls that may start in a second, in the whole subscription; None for any number
+    at_once: int | None = None  # calls that may run at once, likewise
+    by: str | None = None  # the key whose every value has both limits for itself
     waiting: int = 0
     waited: float | None = None
-    values: tuple[WaitingValue, ...] = ()
+    values: tuple[WaitingValue, ...] = ()  # the values of `by` that have waited longest
 
 
 @dataclass(frozen=True, slots=True)

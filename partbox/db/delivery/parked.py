@@ -39,9 +39,11 @@ def due(  # noqa: PLR0917  as the statement has them
 ) -> list[StoredRow]:
     """Return due rows that block nothing and are not in memory, in the order of ids.
 
-    `taken`: ids of rows that are in memory. `early`: ids of rows that wait for a permit and got it before they are due.
-    They come first. `room`: the most rows to return. `letters`: the most dead rows to return in addition, which are
-    owed to the dead-letter hook, the longest waiting first.
+    - `taken`: ids of rows that are in memory
+    - `early`: ids of rows that wait for a permit and got it before they are due. They come first.
+    - `room`: the most rows to return
+    - `letters`: the most dead rows to return in addition, which are owed to the dead-letter hook, the longest waiting
+      first
     """
     more = {"taken": list(taken), "early": list(early), "room": room, "letters": letters}
     return [StoredRow(*row) for row in _rows(conn, "due", schema, subscription, partitions, **more)]

@@ -35,16 +35,12 @@ class PartialReadError(OperationalError):
 
 @dataclass(slots=True)
 class SessionBaseline:
-    """The facts that a session began with.
+    """The facts that a session began with."""
 
-    `log`: the oids of the log and its sequence. `tables`: the oids of the tables that saves write to. `made`: the
-    definition of the log as `log_now` returns it, None before the first poll. `drawn`: the number of ids drawn.
-    """
-
-    log: int | None = None
-    tables: int | None = None
-    made: int | None = None
-    drawn: int = 0
+    log: int | None = None  # the oids of the log and its sequence
+    tables: int | None = None  # the oids of the tables that saves write to
+    made: int | None = None  # the definition of the log as `log_now` returns it, None before the first poll
+    drawn: int = 0  # the number of ids drawn
 
 
 def begin(conn: Conn, schema: str) -> SessionBaseline:

@@ -26,33 +26,25 @@ FLOOR, AGE, LIFE, SNAPSHOT, CLOCK, LOG, DRAWN, UP = 1, 3, 4, 5, 6, 7, 9, 10
 
 
 class PolledPage(NamedTuple):
-    """A page of a full poll.
+    """A page of a full poll."""
 
-    `snapshot`: the snapshot N that the page was read at. `floors`: for each request the floor that bounded its search
-    for late records. `clock`: the server's clock, in microseconds since 2000. `drawn`: the ids drawn by then.
-    """
-
-    snapshot: str
-    floors: list[int]
+    snapshot: str  # the snapshot N that the page was read at
+    floors: list[int]  # for each request the floor that bounded its search for late records
     rows: list[Row]
-    clock: int
-    drawn: int
+    clock: int  # the server's clock, in microseconds since 2000
+    drawn: int  # the ids drawn by then
     stats: PageStats
 
 
 class QuickPage(NamedTuple):
-    """A page of a quick poll, with a fence.
-
-    `floor`: the id that the search began above. `rows`: in the order of ids. `clock`: the server's clock, in
-    microseconds since 2000. `up`: seconds for which the flag of the bell stays up.
-    """
+    """A page of a quick poll, with a fence."""
 
     snapshot: str
     fence: Fence
-    floor: int
-    rows: list[Row]
-    clock: int
-    up: float
+    floor: int  # the id that the search began above
+    rows: list[Row]  # in the order of ids
+    clock: int  # the server's clock, in microseconds since 2000
+    up: float  # seconds for which the flag of the bell stays up
     stats: PageStats
 
 

@@ -18,10 +18,14 @@ SUMMED_FIELDS = ("sent", "in_flight", "retries", "seconds")
 class SinkTraffic:
     """The messages of one sink.
 
-    `sent`: acknowledged messages. `in_flight`: messages without an answer yet. `retries`: messages sent again.
-    `seconds`: the time that acknowledged messages took, in total. `error`: why the last attempt failed, None if a
-    message was acknowledged since. `failing`: seconds for which sending has failed. Texts are cut and may hold
-    anything.
+    - `sent`: acknowledged messages
+    - `in_flight`: messages without an answer yet
+    - `retries`: messages sent again
+    - `seconds`: the time that acknowledged messages took, in total
+    - `error`: why the last attempt failed, None if a message was acknowledged since
+    - `failing`: seconds for which sending has failed
+
+    Texts are cut and may hold anything.
     """
 
     sink: str

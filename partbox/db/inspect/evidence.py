@@ -67,17 +67,12 @@ class Thresholds(NamedTuple):
 @dataclass(frozen=True, slots=True)
 # One field for each part. Each check uses some of them.
 class Evidence:
-    """Everything that was read. A part that could not be read is None or empty, and noted in `unread`.
-
-    `is_original`: the cursors were written in this server's cluster. `life_error`: why the sequence `life` cannot be
-    read. `highest_used_id`: the greatest id that is used. `owed_dead_letters`: by subscription, dead events that the
-    dead-letter hook has not had yet.
-    """
+    """Everything that was read. A part that could not be read is None or empty, and noted in `unread`."""
 
     server: facts.ServerFacts | None = None
-    is_original: bool = True
+    is_original: bool = True  # the cursors were written in this server's cluster
     sequence: facts.SequenceFacts | None = None
-    life_error: str | None = None
+    life_error: str | None = None  # why the sequence `life` cannot be read
     access: tuple[facts.WorkerAccess, ...] = ()
     displaced: facts.DisplacedTable | None = None
     triggers: tuple[facts.ForeignTrigger, ...] = ()
@@ -93,13 +88,14 @@ class Evidence:
     segments: facts.SegmentFacts | None = None
     event_triggers: tuple[EventTrigger, ...] = ()
     archive: facts.ArchiveFacts | None = None
-    highest_used_id: int | None = None
+    highest_used_id: int | None = None  # the greatest id that is used
     hidden: facts.HiddenRecords | None = None
     overview: Overview | None = None
     keys: tuple[tuple[str, BlockedKey], ...] = ()
     open: tuple[facts.ParkedCounts, ...] = ()
     deferred: tuple[facts.DeferredRows, ...] = ()
     dead: tuple[facts.DeadRows, ...] = ()
+    # By subscription, dead events that the dead-letter hook has not had yet.
     owed_dead_letters: dict[str, int] = field(default_factory=dict)
     suspect_records: tuple[facts.SuspectRecord, ...] = ()
     held: tuple[facts.RetentionHold, ...] = ()

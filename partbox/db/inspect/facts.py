@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 
 class ServerFacts(NamedTuple):
-    """The server: its clock (Unix time), its settings and visibility for this session, and its connection slots."""
+    """The server and its settings, as this session sees them."""
 
-    clock: float
+    clock: float  # Unix time
     database: str
     user: str
-    sees_all: bool
+    sees_all: bool  # this role sees the sessions of other roles
     settings: dict[str, str]
-    connections: int
-    most: int
+    connections: int  # used connection slots
+    most: int  # all connection slots that ordinary roles may use
 
 
 class NodeSessions(NamedTuple):
@@ -37,16 +37,13 @@ class SequenceFacts(NamedTuple):
 
 
 class WorkerAccess(NamedTuple):
-    """A table, sequence, function, or the schema (without a name) that a worker role lacks privileges on.
-
-    `hidden`: row security hides rows from the role. `missing` privileges are in lower case.
-    """
+    """A table, sequence, function, or the schema (without a name) that a worker role lacks privileges on."""
 
     role: str
     kind: str
     name: str | None
-    hidden: bool
-    missing: list[str]
+    hidden: bool  # row security hides rows from the role
+    missing: list[str]  # privileges, in lower case
 
 
 class DisplacedTable(NamedTuple):
@@ -76,12 +73,7 @@ class ForeignTrigger(NamedTuple):
 
 
 class OpenSession(NamedTuple):
-    """A session with a transaction. Ages are None if they may not be seen.
-
-    `since`: how long it has been in its state. `writes`: it has a transaction id. `pins_vacuum`: vacuum must keep the
-    rows that it could see, as of `xids` transactions ago. `publishes`: it has written records that are not visible yet.
-    `blocks_others`: it holds a lock on a table of partbox that others wait for.
-    """
+    """A session with a transaction. Ages are None if they may not be seen."""
 
     pid: int
     database: str | None
@@ -90,13 +82,13 @@ class OpenSession(NamedTuple):
     address: str | None
     state: str | None
     age: float | None
-    since: float | None
-    writes: bool
-    pins_vacuum: bool
+    since: float | None  # how long it has been in its state
+    writes: bool  # it has a transaction id
+    pins_vacuum: bool  # vacuum must keep the rows that it could see, as of `xids` transactions ago
     xids: int | None
     query: str | None
-    publishes: bool
-    blocks_others: bool
+    publishes: bool  # it has written records that are not visible yet
+    blocks_others: bool  # it holds a lock on a table of partbox that others wait for
 
 
 class LockHolder(NamedTuple):
@@ -154,18 +146,13 @@ class TableFacts(NamedTuple):
 
 
 class SegmentFacts(NamedTuple):
-    """The segments of the log.
+    """The segments of the log."""
 
-    `end`: records with ids from here on go into the default segment, as do ids that no segment takes. `barred`: from
-    this id on they are kept out of the default segment. `lowers`: the first ids of the other segments. `refused`: why
-    the server refused a change at the last maintenance.
-    """
-
-    end: int | None
+    end: int | None  # records with ids from here on go into the default segment, as do ids that no segment takes
     in_default: bool
-    barred: int | None
-    lowers: list[int]
-    refused: str | None
+    barred: int | None  # from this id on they are kept out of the default segment
+    lowers: list[int]  # the first ids of the other segments
+    refused: str | None  # why the server refused a change at the last maintenance
 
 
 class HiddenRecords(NamedTuple):
@@ -186,17 +173,13 @@ class ArchiveFacts(NamedTuple):
 
 
 class ParkedCounts(NamedTuple):
-    """A partition with unfinished parked rows.
-
-    `rows` count against the brake. `held` rows are behind others. `waiting` rows wait for a permit or a time, or are
-    behind such a row, and the brake ignores them.
-    """
+    """A partition with unfinished parked rows."""
 
     subscription: str
     partition: int
-    rows: int
-    held: int
-    waiting: int = 0
+    rows: int  # count against the brake
+    held: int  # rows behind others
+    waiting: int = 0  # rows that wait for a permit or a time, or are behind such a row. The brake ignores them.
 
 
 class DeferredRows(NamedTuple):
@@ -210,19 +193,15 @@ class DeferredRows(NamedTuple):
 
 
 class DeadRows(NamedTuple):
-    """Dead rows of an event type and a kind of error.
-
-    `lately`: how many of them died recently. `age`, `longest`: since the newest and the first death.
-    `first_recent_age`: since the first recent death.
-    """
+    """Dead rows of an event type and a kind of error."""
 
     subscription: str
     event_type: str
     rows: int
-    lately: int
-    age: float
-    longest: float
-    first_recent_age: float | None
+    lately: int  # how many of them died recently
+    age: float  # since the newest death
+    longest: float  # since the first death
+    first_recent_age: float | None  # since the first recent death
     newest: int
     error: str | None
 

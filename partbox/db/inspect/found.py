@@ -30,8 +30,10 @@ TRACE_HEADER: Final = "traceparent"
 class FoundRecord:
     """A record of the log, with its delivery status in each subscription, by name.
 
-    `size`: of the payload in bytes. `payload`: verbatim JSON text or bytes, None unless it was read. `headers`: the
-    publisher's own, with secrets masked as in errors. `trace_id`: from the header `traceparent`.
+    - `size`: of the payload in bytes
+    - `payload`: verbatim JSON text or bytes, None unless it was read
+    - `headers`: the publisher's own, with secrets masked as in errors
+    - `trace_id`: from the header `traceparent`
     """
 
     record_id: int
@@ -57,10 +59,12 @@ class FoundRecord:
 class FoundRecords:
     """The answer to a search at one moment of the database's clock, the newest record first.
 
-    `meant`: how the text was understood, None if there was no text. `others`: other meanings of the text, whose records
-    are not listed. `read_since`: None if the search is complete. Otherwise the search has read no further back than
-    records that were published, or had their outcome, at this time. `before`: an incomplete search continues below this
-    record id, None if it cannot.
+    - `meant`: how the text was understood, None if there was no text
+    - `others`: other meanings of the text, whose records are not listed
+    - `read_since`: None if the search is complete. Otherwise the search has read no further back than records that were
+      published,
+      or had their outcome, at this time.
+    - `before`: an incomplete search continues below this record id, None if it cannot
     """
 
     at: datetime

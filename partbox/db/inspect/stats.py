@@ -33,10 +33,11 @@ FINAL_STATES: Final = ("dead", "discarded")  # no longer attempted
 class Instance:
     """A worker process. Ages and the lease are in seconds. `partitions` is the number that it owns.
 
-    `supervisor`: the start of the node that it belongs to, None if unknown. `running`: handlers that have run for over
-    ten seconds, the longest first. `running_more`: further ones. `sinks`: its traffic with brokers. `limits`: the
-    limits that it keeps, as reported `limits_age` seconds ago. `lifespan`: set while the process is in its lifespan and
-    does not work yet.
+    - `supervisor`: the start of the node that it belongs to, None if unknown
+    - `running`: handlers that have run for over ten seconds, the longest first. `running_more`: further ones.
+    - `sinks`: its traffic with brokers
+    - `limits`: the limits that it keeps, as reported `limits_age` seconds ago
+    - `lifespan`: set while the process is in its lifespan and does not work yet
     """
 
     instance_id: UUID
@@ -74,11 +75,14 @@ class Instance:
 class PartitionStats:
     """A partition of a subscription.
 
-    `pending`: records that it has not consumed, estimated unless `exact`. The oldest has `oldest_age`. `claimed_age`:
-    since it was last claimed, None if never. `saved_age`: since the last save that recorded progress. `suspect`: its
-    last owner died, and the record that may have killed it is not passed yet. `fill`: above `last_id`, the number of
-    ids per record of this partition. `parked_age`: how long ago a parked record should have been delivered. Dead and
-    future ones do not count. Ages are in seconds.
+    - `pending`: records that it has not consumed, estimated unless `exact`. The oldest has `oldest_age`.
+    - `claimed_age`: since it was last claimed, None if never
+    - `saved_age`: since the last save that recorded progress
+    - `suspect`: its last owner died, and the record that may have killed it is not passed yet
+    - `fill`: above `last_id`, the number of ids per record of this partition
+    - `parked_age`: how long ago a parked record should have been delivered. Dead and future ones do not count.
+
+    Ages are in seconds.
     """
 
     partition: int
@@ -123,10 +127,11 @@ class PartitionSums:
 class Cluster:
     """A subscription at one moment.
 
-    `parked`: parked records by state, which are not pending. `completed`: an estimate of the records in the log that it
-    is done with. `blocked_keys`: aggregates whose events wait for an event that cannot be finished. `segments_ahead`:
-    segments of the log, shared by all subscriptions, that begin above the newest id. `unlisted`: the sums of its
-    partitions if an overview of many subscriptions does not list them, else None.
+    - `parked`: parked records by state, which are not pending
+    - `completed`: an estimate of the records in the log that it is done with
+    - `blocked_keys`: aggregates whose events wait for an event that cannot be finished
+    - `segments_ahead`: segments of the log, shared by all subscriptions, that begin above the newest id
+    - `unlisted`: the sums of its partitions if an overview of many subscriptions does not list them, else None
     """
 
     schema: str

@@ -46,9 +46,10 @@ _identity: ContextVar[str | None] = ContextVar("identity", default=None)
 class OperatorAction:
     """A recorded action of an operator that changed something.
 
-    `at`: the time by the database's clock. `action`: the words of the command, such as "dead replay". `target`: the
-    objects of the action: `record_ids`, an aggregate, filters, a reason. Secrets are masked. `count`: the number of
-    changed records, partitions or rows.
+    - `at`: the time by the database's clock
+    - `action`: the words of the command, such as "dead replay"
+    - `target`: the objects of the action: `record_ids`, an aggregate, filters, a reason. Secrets are masked.
+    - `count`: the number of changed records, partitions or rows
     """
 
     id: int

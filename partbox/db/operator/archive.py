@@ -78,8 +78,9 @@ def archive_state(conn: Conn, schema: str) -> ArchiveState:
 def begin(conn: Conn, schema: str) -> None:
     """Keep an archive from now on.
 
-    Purges remove no record that is not in it. Nothing changes if an archive is kept already. Raise `PartboxError` if a
-    trigger or rule drops the row.
+    Purges remove no record that is not in it. Nothing changes if an archive is kept already.
+
+    Raise `PartboxError` if a trigger or rule drops the row.
     """
     if archive_state(conn, schema).archived is None:
         act(conn, "archive_begin", schema, {})

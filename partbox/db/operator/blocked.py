@@ -17,9 +17,10 @@ from partbox.text.secrets import masked_or_none
 class BlockedKey:
     """An aggregate whose events wait for its head, the record `record_id`.
 
-    `due_at`: None if the head waits for no time. `followers`: the events parked behind the head. More may wait in the
-    log. `owner`, `node`, `pid`: the process that owns the partition, None if there is none now. `traceback`: of the
-    error, as in `DeadRecord`.
+    - `due_at`: None if the head waits for no time
+    - `followers`: the events parked behind the head. More may wait in the log.
+    - `owner`, `node`, `pid`: the process that owns the partition, None if there is none now
+    - `traceback`: of the error, as in `DeadRecord`
     """
 
     aggregate_type: str

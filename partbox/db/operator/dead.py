@@ -28,8 +28,9 @@ _TYPED = re.compile(r"((?:[\w<>]+\.)*[A-Z]\w*|skipped): ?(.*)", re.DOTALL)
 class DeadFilters:
     """A choice of dead records. None means any.
 
-    `older_than`: seconds since death. `group`: as in `DeadGroup`. `since`, `until`: they died at `since` or later, and
-    before `until`. Times, or seconds ago until `resolve_times`.
+    - `older_than`: seconds since death
+    - `group`: as in `DeadGroup`
+    - `since`, `until`: they died at `since` or later, and before `until`. Times, or seconds ago until `resolve_times`.
     """
 
     event_type: str | None = None
@@ -51,10 +52,11 @@ class DeadFilters:
 class DeadRecord:
     """A dead record without its payload.
 
-    `event_id`: None only if the record was removed from the log. `attempts`: the attempts that were counted. `error`:
-    at most 4,000 characters. `error_type` is None for a reason without a type. `blocks`: later events of the aggregate
-    wait for it. `traceback`: the end of the error's traceback, with the application's frames only. None if no handler
-    raised it.
+    - `event_id`: None only if the record was removed from the log
+    - `attempts`: the attempts that were counted
+    - `error`: at most 4,000 characters. `error_type` is None for a reason without a type.
+    - `blocks`: later events of the aggregate wait for it
+    - `traceback`: the end of the error's traceback, with the application's frames only. None if no handler raised it.
     """
 
     record_id: int

@@ -47,8 +47,9 @@ class RebasedSubscription:
 class Rebased:
     """The result of a rebase.
 
-    `records`: records that got a transaction id that counts as ended. `instances`: instances deleted. `last_id`,
-    `next_after`: the id sequence before and after. If it was lower before, it was behind ids in use.
+    - `records`: records that got a transaction id that counts as ended
+    - `instances`: instances deleted
+    - `last_id`, `next_after`: the id sequence before and after. If it was lower before, it was behind ids in use.
     """
 
     subscriptions: tuple[RebasedSubscription, ...]
@@ -73,8 +74,10 @@ def rebase(conn: Conn, schema: str, dead: Mapping[UUID, datetime], *, force: boo
     """Rebase the schema, or return the problem that prevents it.
 
     "healthy": the cursors were written in this cluster, and `force` is not set. "workers": an instance is not in
-    `dead`, or has sent a heartbeat after the one noted there. Raise `psycopg.errors.LockNotAvailable`, with nothing
-    changed, if a lock is held for longer than `LOCK_TIMEOUT`, and `PartboxError` if a trigger or rule may undo changes.
+    `dead`, or has sent a heartbeat after the one noted there.
+
+    Raise `psycopg.errors.LockNotAvailable`, with nothing changed, if a lock is held for longer than `LOCK_TIMEOUT`, and
+    `PartboxError` if a trigger or rule may undo changes.
     """
     conn.isolation_level = IsolationLevel.READ_COMMITTED
     with allow_long_statements(conn), conn.transaction():

@@ -20,9 +20,10 @@ Problem = Literal["missing", "resumed", "owners", "instances", "purged"]
 class Subscription:
     """The present state of a subscription.
 
-    `types`: the event types that it wants, None for every type. `instances`: its worker processes. `pending`: records
-    above its cursors, an estimate unless `exact`. `parked`: events that it could not finish at once and that are not
-    dead.
+    - `types`: the event types that it wants, None for every type
+    - `instances`: its worker processes
+    - `pending`: records above its cursors, an estimate unless `exact`
+    - `parked`: events that it could not finish at once and that are not dead
     """
 
     name: str

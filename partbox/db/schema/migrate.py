@@ -68,8 +68,10 @@ def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, rol
 
     Return the names of the migrations applied. `writer_only` creates it without a subscription. The `roles` get their
     privileges. Roles that had privileges before get the additions of the migrations. Any number of processes may run
-    this at once. Raise `SchemaError`, with nothing changed, if the schema is newer than this program, was not made by
-    partbox, or has subscriptions despite `writer_only`, and if a role does not exist.
+    this at once.
+
+    Raise `SchemaError`, with nothing changed, if the schema is newer than this program, was not made by partbox, or has
+    subscriptions despite `writer_only`, and if a role does not exist.
     """
     check_name(schema)
     grants.check(roles)
