@@ -53,11 +53,14 @@ def archive(
 ) -> ArchiveResult:
     """Archive everything that has expired, and all records up to the id `needed`.
 
-    `conn` is a connection to a whole outbox. One more is opened for the lock. Without the setting nothing happens. With
-    `patient` nothing happens for a few expired records. `stopped` is polled between reads, `progress` is called after
-    each file. An archive is kept from the first time that its place can be written. A place that cannot be written,
-    such as a typing error, must not keep all purges from deleting. A failure is a `problem` of the result and is noted
-    for `doctor`. Files written before it stay archived. Raise `psycopg.Error`.
+    - `conn`: a connection to a whole outbox. One more is opened for the lock.
+    - `patient`: do nothing for a few expired records
+    - `stopped`: polled between reads
+    - `progress`: called after each file
+
+    An archive is kept from the first time that its place can be written. A place that cannot be written, such as a
+    typing error, must not keep all purges from deleting. Without the setting nothing happens. A failure is a `problem`
+    of the result and is noted for `doctor`. Files written before it stay archived. Raise `psycopg.Error`.
     """
     if settings.archive is None:
         return ArchiveResult()

@@ -16,8 +16,8 @@ from partbox.text.dsn import query_of
 from partbox.text.secrets import masked_url
 
 ATOMIC_PROTOCOLS: Final = {"gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "memory"}
-# The library that fsspec needs, by protocol.
 """Protocols of stores in which a file appears only when it is complete. Elsewhere a complete file is renamed."""
+# The library that fsspec needs, by protocol.
 LIBRARIES: Final = {"gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "sftp": "paramiko"}
 
 

@@ -42,10 +42,7 @@ _NAMED = re.compile(rb"%%|%\((\w+)\)s")
 
 
 def use_raw_loaders(conn: Conn) -> None:
-    """Load uuid, timestamptz and json columns of this connection as bytes.
-
-    A page is converted only if an event is handled, so most of the work is saved for events that are skipped.
-    """
+    """Load uuid, timestamptz and json columns of this connection as raw bytes."""
     for name in _RAW:
         conn.adapters.register_loader(name, ByteaBinaryLoader)
 

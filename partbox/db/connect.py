@@ -116,7 +116,7 @@ def _call_dsn_source(source: Callable[[], str]) -> str:
     except KeyboardInterrupt:
         raise
     # The callable may raise anything, `SystemExit` too. The text may contain a password, so it is masked and the cause
-    # dropped.
+    # is dropped.
     except BaseException as error:
         error_text = printable_line(
             masked(f"{type(error).__name__}: {' '.join(text_of(error).split())}"), MAX_ERROR_LENGTH
@@ -201,8 +201,7 @@ def connect(
 
     - `lease`: seconds, from which all timeouts follow
     - `lent`: an application's code uses the connection. Results are not binary, for types that psycopg reads as text,
-      and
-      without a pooler psycopg prepares statements as by default. On all other connections psycopg prepares none.
+      and without a pooler psycopg prepares statements as by default. On all other connections psycopg prepares none.
     - `prepared`: `db.blocking` prepares its statements, if the session really has the options that this needs
     - `limit`: seconds without an answer after which the connection is cut; by default a little more than `lease`
 
@@ -262,8 +261,8 @@ def _set_up_session(conn: WatchedConnection, *, lent: bool, prepared: bool) -> N
         conn.execute(query("untimed", "partbox"))
     if not lent:
         seeing, path, _ = conn.execute(query("session_begin", "partbox")).fetchone() or (False, None, None)
-        # False means that a pooler accepted the options and did not pass them on. Others share its sessions, so the
-        # `search_path` stays.
+        # A session that does not see the option lost it to a pooler, which accepted the options and did not pass them
+        # on. Other clients share such a session, so the `search_path` stays.
         conn.pooled = not seeing
         conn.path = path if seeing else None
     if prepared and conn.execute(query("is_planned", "partbox")).fetchone() == (True,):

@@ -16,7 +16,7 @@ from partbox.events.checks import FAILED_HEADER, GLOBAL, NEVER_TEXT, quoted
 from partbox.events.event import NOT_GIVEN
 from partbox.publish.fields import UNTIMED_COLUMNS, EventColumns, encode_event
 
-# The largest integer of PostgreSQL.
+# The largest value of PostgreSQL's type integer.
 MAX_ATTEMPTS = 2**31 - 1
 DEFAULT_ERROR = "it had failed when it was imported"
 TEXT_REMEDY = "; if it is not JSON, --set content_type=text/plain takes any text as it is"

@@ -6,12 +6,10 @@ all other sessions would queue behind. The step is repeated at the next maintena
 `record` is partitioned by ranges of ids. Three statements change the partitioning, and their locks determine how:
 
 - Attaching a table locks publishers out of the default segment alone, while that is searched for ids of the new
-  segment.
-  The default segment is normally empty. If it is large, a constraint proves first that it holds none of the ids, and
-  the constraint is validated while publishers go on (see `provisioning`).
+  segment. The default segment is normally empty. If it is large, a constraint proves first that it holds none of the
+  ids, and the constraint is validated while publishers go on (see `provisioning`).
 - TRUNCATE locks one segment, but polls lock all of them. So it is requested only when nobody needs the segment any
-  more, after
-  everything that can be done before.
+  more, after everything that can be done before.
 - DETACH locks the whole log for an instant. So it comes last, one segment at a time. A detached segment is dropped
   afterwards, which waits for the disk and blocks nobody.
 

@@ -60,7 +60,7 @@ def tick(
 def calm(conn: Conn, schema: str, subscription: str, me: UUID, known: int, before: IdleCheck) -> IdleCheck | None:
     """Return the idle check `before` again, by a cheaper statement, if nothing has changed since.
 
-    None: something may have. `before` must have had no listed transaction. Nothing has changed if no id was drawn, the
+    Otherwise return None. `before` must have had no listed transaction. Nothing has changed if no id was drawn, the
     digest of the partitions is `known`, and no parked row has a due time. The statement takes a third of the time of a
     tick.
     """

@@ -1,7 +1,4 @@
-"""Read parked rows.
-
-Row security is off for each statement, so that a policy cannot hide a row.
-"""
+"""Read parked rows, with row security off so that a policy cannot hide any."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -122,7 +122,7 @@ def check_log_version(conn: Conn, schema: str, made: int | str | bytes | None) -
 
 
 def drawn(conn: Conn, ids: int | str | None) -> int:
-    """Return the number of ids drawn as an int, and note it in the baseline.
+    """Return the number of ids drawn, and note it in the baseline.
 
     Close the connection and raise `PartialReadError` if the number has fallen. Raise `InsufficientPrivilege` if the
     role cannot read the sequence.
@@ -141,10 +141,7 @@ def drawn(conn: Conn, ids: int | str | None) -> int:
 
 @contextmanager
 def without_row_security(conn: Conn) -> Iterator[None]:
-    """Make PostgreSQL raise where row security would hide rows in the block.
-
-    Behind a pooler this takes a transaction.
-    """
+    """Make PostgreSQL raise where row security would hide rows. Behind a pooler the block is a transaction."""
     if not (isinstance(conn, WatchedConnection) and conn.pooled):
         yield
         return

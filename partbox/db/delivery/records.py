@@ -99,7 +99,7 @@ def quick(conn: Conn, schema: str, shared: Page, partitions: str) -> QuickPage:
     )
     snapshot, drawn = head[SNAPSHOT], proof.drawn(conn, head[DRAWN])
     made = fence(drawn, int(head[AGE]), int(snapshot.split(":")[1]))
-    # The value is raw text on a connection with few loaders.
+    # The column is raw bytes on a connection with raw loaders.
     up = flag_seconds_left(None if head[UP] is None else int(head[UP]))
     return QuickPage(snapshot, made, head[FLOOR], rows, int(head[CLOCK]), up, stats)
 
@@ -187,7 +187,7 @@ def payloads(
 ) -> dict[tuple[int, int], Row | None]:
     """Return whole records for the first of these (partition, id), up to `most` bytes together.
 
-    None: the record is gone. At least one record is returned, and the last may exceed the limit.
+    A record that is gone is None. At least one record is returned, and the last may exceed the limit.
     """
     with proof.without_row_security(conn):
         rows = fetch(conn, "payloads", schema, {**_id_parameters(wanted), "bytes": most})

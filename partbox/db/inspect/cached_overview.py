@@ -28,9 +28,9 @@ CACHE_FACTOR: Final = 4
 
 
 class CachedConnection:
-    """A cached read connection, replaced when lost.
+    """A cached read connection, which is replaced when it is lost. Threads use it one after the other.
 
-    Threads use it in turn. `patience`: seconds a statement may take.
+    A statement is cut after `patience` seconds.
     """
 
     def __init__(self, settings: Settings, dsn: Callable[[], str], *, name: str, patience: float) -> None:
@@ -97,10 +97,10 @@ class CachedConnection:
 
 
 class CachedOverview:
-    """The overview of all subscriptions, cached. Thread-safe. Concurrent callers share one read.
+    """The overview of all subscriptions, cached and thread-safe. Concurrent callers share one read.
 
-    The connection is its own and is opened at first use. `fresh`: seconds for which an overview is kept at least.
-    `clock` is monotonic, in seconds.
+    The overview opens a connection of its own at first use. An overview is kept for at least `fresh` seconds. `clock`
+    is monotonic, in seconds.
     """
 
     def __init__(

@@ -65,9 +65,11 @@ class Thresholds(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-# One field for each part. Each check uses some of them.
 class Evidence:
-    """Everything that was read. A part that could not be read is None or empty, and noted in `unread`."""
+    """Everything that was read, one field for each part.
+
+    A part that could not be read is None or empty, and in `unread`.
+    """
 
     server: facts.ServerFacts | None = None
     is_original: bool = True  # the cursors were written in this server's cluster

@@ -62,8 +62,7 @@ class FoundRecords:
     - `meant`: how the text was understood, None if there was no text
     - `others`: other meanings of the text, whose records are not listed
     - `read_since`: None if the search is complete. Otherwise the search has read no further back than records that were
-      published,
-      or had their outcome, at this time.
+      published, or had their outcome, at this time.
     - `before`: an incomplete search continues below this record id, None if it cannot
     """
 

@@ -21,25 +21,19 @@ MAX_ID = 2**63 - 1
 
 
 class ArchiveFence(NamedTuple):
-    """A fence of the archive. Up to `settled` no record can appear.
+    """A fence of the archive."""
 
-    Up to `drawn` none can appear after all transactions up to `xid` have ended.
-    """
-
-    settled: int
-    drawn: int
+    settled: int  # no record up to this id can appear
+    drawn: int  # no record up to this id can appear after all transactions up to `xid` have ended
     xid: int
 
 
 class ArchiveState(NamedTuple):
-    """The state of the archive.
+    """The state of the archive."""
 
-    It contains all ids up to `archived`, or none is kept. `oldest`: transaction still open.
-    """
-
-    archived: int | None
+    archived: int | None  # the id up to which everything is in the archive, None if no archive is kept
     fence: ArchiveFence | None
-    oldest: int
+    oldest: int  # the oldest transaction that is still open
 
     @property
     def settled(self) -> int:
@@ -76,9 +70,7 @@ def archive_state(conn: Conn, schema: str) -> ArchiveState:
 
 
 def begin(conn: Conn, schema: str) -> None:
-    """Keep an archive from now on.
-
-    Purges remove no record that is not in it. Nothing changes if an archive is kept already.
+    """Keep an archive from now on, unless one is kept already. Purges remove no record that is not in the archive.
 
     Raise `PartboxError` if a trigger or rule drops the row.
     """

@@ -20,7 +20,7 @@ Bound = datetime | float | None
 
 CHUNK_SIZE = 500  # records of one transaction, about
 
-# The reason that a handler gives has no type. A text such as "address: unknown" begins like one, in lower case.
+# A type begins with a capital letter. A reason that a handler gives, such as "address: unknown", has no type.
 _TYPED = re.compile(r"((?:[\w<>]+\.)*[A-Z]\w*|skipped): ?(.*)", re.DOTALL)
 
 

@@ -50,13 +50,10 @@ class SourceTable:
 
 
 class SourceRow(NamedTuple):
-    """A row as it is read, unchecked. The payload is in one of three fields.
+    """A row as it is read, unchecked. The payload is in one of three fields."""
 
-    `key` is the primary key as text. `failed`: the status says that the other outbox gave it up.
-    """
-
-    key: str
-    failed: bool
+    key: str  # the primary key as text
+    failed: bool  # the status says that the other outbox gave the row up
     event_type: str | None
     aggregate_type: str | None
     aggregate_id: str | None

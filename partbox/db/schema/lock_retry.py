@@ -23,16 +23,13 @@ RETRY_PAUSE = 1.0  # seconds in which publishers go on, between two attempts
 
 
 class BlockingTransaction(NamedTuple):
-    """A session, or a prepared transaction without a `pid`, that holds or may hold a lock that is waited for.
+    """A session or prepared transaction that holds, or may hold, a lock that is waited for."""
 
-    `open` is its age in seconds, None if this role may not see that. `database` is its database if that is another one.
-    """
-
-    pid: int | None
+    pid: int | None  # None for a prepared transaction
     application: str
     prepared: str | None
-    open: float | None
-    database: str | None = None
+    open: float | None  # its age in seconds, None if this role may not see that
+    database: str | None = None  # set if it is another database
 
 
 def list_blockers(conn: Conn, name: str, schema: str) -> list[BlockingTransaction]:

@@ -53,14 +53,11 @@ class SchemaMigration:
 
 
 class SchemaVersion(NamedTuple):
-    """The version of a schema or a program: its newest migration and its newest breaking one. (0, 0) before the first.
+    """The version of a schema or a program. (0, 0) before the first migration."""
 
-    `inbox_only`: the schema contains only an inbox.
-    """
-
-    newest: int
-    breaking: int
-    inbox_only: bool = False
+    newest: int  # the newest migration
+    breaking: int  # the newest breaking migration
+    inbox_only: bool = False  # the schema contains only an inbox
 
 
 def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, roles: Roles = NO_ROLES) -> list[str]:
@@ -111,7 +108,7 @@ def _migrate(conn: Conn, schema: str, below: int | None, writer_only: bool, role
             "each by `partbox subscription drop NAME` if nobody needs it; nothing was changed"
         )
     grants.check_exist(conn, roles)
-    # The roles are read before the functions are replaced, because replacing them loses the grants.
+    # The roles are read before the functions are replaced, since the privileges on functions tell the roles.
     roles = grants.granted_roles(conn, schema) | roles
     for step in steps(schema, since, roles, writer_only=writer_only):
         OwnCursor(conn).execute(step)
