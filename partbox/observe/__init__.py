@@ -1,4 +1,4 @@
-"""Observing an outbox from within its processes: the observer protocol, logs, metrics, traces and health checks."""
+"""Observer protocol, logs, metrics, traces and health checks of an outbox, all from within its processes."""
 
 from partbox.observe.observer import QUICK, Answer, Load, Observer, Started, Turn
 from partbox.observe.observers import Observers

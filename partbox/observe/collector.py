@@ -1,4 +1,4 @@
-"""Collects the metrics of a node: the meters of its processes, and one probe of each of its databases."""
+"""Prometheus collectors for the metrics of a node's supervisors and of their databases."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,14 +12,16 @@ from partbox.observe.health.vitals import MonitoredSupervisor
 from partbox.observe.metrics import families
 from partbox.observe.metrics.table import BY_NAME
 
-PROBE_TIMEOUT = 3.0  # seconds that a scrape waits for all databases together
-MAX_STALE = 60.0  # seconds for which an overview is shown while a newer one takes longer than `PROBE_TIMEOUT`
+PROBE_TIMEOUT = 3.0  # seconds, for all databases together
+MAX_STALE = 60.0  # seconds
 
 
 class DatabaseCollector(Collector):
-    """The metrics of a node's databases, of the node as they see it, and of the look at them. With several databases
-    each series has a label `database`. A database that is away takes its gauges with it, and nothing else; a slow one
-    shows for a while what was seen last."""
+    """A Prometheus collector for the database metrics of the given supervisors.
+
+    With several databases, each series has a label `database`. A database that does not answer loses only its own
+    gauges.
+    """
 
     def __init__(self, prefix: str, monitored: Sequence[MonitoredSupervisor]) -> None:
         self._prefix = prefix
@@ -30,10 +32,16 @@ class DatabaseCollector(Collector):
         ]
 
     def describe(self) -> list[Family]:
-        """Nothing, so that registering need not collect."""
+        """Return no families, so that registering the collector does not query the database."""
         return []
 
     def collect(self) -> Iterator[Family]:
+        """Yield the database metrics, then `database_up` per database and the duration of the scrape.
+
+        The probes of all databases run at the same time, and the scrape waits at most `PROBE_TIMEOUT` seconds for all
+        of them together. A database that answers too late is shown with its latest result, if that is younger than
+        `MAX_STALE` seconds.
+        """
         began = time.monotonic()
         asked = [each.probe.request() for each in self._monitored]
         yield from self._collect_meanwhile()
@@ -50,14 +58,14 @@ class DatabaseCollector(Collector):
         yield scrape
 
     def _collect_meanwhile(self) -> Iterable[Family]:
-        """The metrics that are collected while the databases answer."""
         return ()
 
 
 class NodeCollector(DatabaseCollector):
-    """Every metric of METRICS but the publishing application's."""
+    """A collector of every metric in METRICS except those of the publishing application."""
 
     def _collect_meanwhile(self) -> Iterable[Family]:
+        """Return the metrics of the worker processes, which are read while the database probes run."""
         readings = [
             families.LabelledReading((*labels, families.label_value(each.subscription)), each.meters.reading())
             for labels, each in zip(self._labels, self._monitored, strict=True)
@@ -66,8 +74,10 @@ class NodeCollector(DatabaseCollector):
 
 
 def _usable_result(probe: DatabaseProbe, fetched: ProbeResult | None) -> ProbeResult | None:
-    """The result to show for a probe that gave `fetched` (None: it was late); for a slow database, an overview of the
-    last `MAX_STALE` seconds."""
+    """Return the fetched result, or else a recent older one, or None.
+
+    If the probe was cut off because the database is slow, the last overview is returned as long as it is recent.
+    """
     result = fetched or _if_recent(probe.latest)
     return _if_recent(probe.latest_overview) or result if result is not None and result.slow else result
 
@@ -77,7 +87,7 @@ def _if_recent(result: ProbeResult | None) -> ProbeResult | None:
 
 
 def build_registry(prefix: str, monitored: Sequence[MonitoredSupervisor]) -> CollectorRegistry:
-    """A registry of a node's metrics alone."""
+    """Return a Prometheus registry with one `NodeCollector` for all of the node's supervisors."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(NodeCollector(prefix, monitored))
     return registry

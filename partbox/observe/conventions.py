@@ -1,4 +1,4 @@
-"""OpenTelemetry's semantic conventions as partbox uses them, and its providers in the processes of a node."""
+"""OpenTelemetry's semantic conventions for messaging, and the providers, as tracing and metering use them."""
 
 from collections.abc import Callable
 from importlib.metadata import version
@@ -13,7 +13,8 @@ except ModuleNotFoundError as missing:
 
 from partbox.errors import PartboxError
 
-VERSION: Final = version("partbox")  # by the path of now, which an application may change
+# Read at import, because an application may change `sys.path` later.
+VERSION: Final = version("partbox")
 
 Operation = messaging.MessagingOperationTypeValues
 COUNT: Final = messaging.MESSAGING_BATCH_MESSAGE_COUNT
@@ -27,7 +28,7 @@ Provider = TypeVar("Provider")
 
 
 def operation(name: str, kind: Operation) -> dict[str, str]:
-    """The attributes that every span of an operation has."""
+    """Return the attributes that name the messaging system and the operation."""
     return {
         messaging.MESSAGING_SYSTEM: "partbox",
         messaging.MESSAGING_OPERATION_NAME: name,
@@ -38,7 +39,10 @@ def operation(name: str, kind: Operation) -> dict[str, str]:
 def provider_factory(
     given: Provider | Callable[[], Provider] | None, what: str, observer: str
 ) -> Callable[[], Provider] | None:
-    """The part of an observer that is sent to worker processes. PartboxError if it was given a provider itself."""
+    """Return the factory that makes the provider in a worker process, or None for the global provider.
+
+    Raise PartboxError if a provider object was given: it cannot be pickled for another process.
+    """
     if given is None or callable(given):
         return given
     raise PartboxError(

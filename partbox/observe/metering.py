@@ -1,11 +1,11 @@
-"""OpenTelemetry metrics: those of the table, under the same names, at a meter provider.
+"""OpenTelemetry metrics: those of the metrics table, with the same names, at a meter provider.
 
     from partbox.observe.metering import Metering
 
     outbox.observe(Metering())
 
-Counters and gauges are asked for when they are exported, of what is counted for Prometheus anyway: of a node by its
-supervisor, for all its processes. There are no histograms to ask for, so each worker process records its own.
+Counters and gauges are read at each export from the cells that are counted for Prometheus anyway; a node's supervisor
+exports those of all its processes. OpenTelemetry has no observable histogram, so each worker process records its own.
 """
 
 import threading
@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from partbox.observe.conventions import VERSION, provider_factory
 
-# The one above says what to install.
+# `conventions` comes first, because its error says which extra to install.
 # isort: split
 from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, NoOpMeterProvider, Observation
@@ -33,11 +33,11 @@ from partbox.protocol.verdict import Verdict
 
 
 class Metering(Display):
-    """The observer that shows metrics at a meter provider, the global one unless one is given.
+    """An observer that shows metrics at a meter provider, by default the global one.
 
-    A provider cannot be sent to worker processes that get their handlers from here: give a function that makes one
-    for each process, or set the global one in the module that they import. `histograms`: they cost ten microseconds an
-    event in a worker; all else costs nothing there.
+    A provider cannot be sent to worker processes that get their handlers from this process. Give a function that makes
+    a provider in each process, or set the global provider in the module that they import. `histograms` cost ten
+    microseconds for each event in a worker. Everything else costs nothing there.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class Metering(Display):
         self._made: MeterProvider | None = None
 
     def show(self, prefix: str, collector: Collector) -> Callable[[], None]:
-        """Show what the collector collects, until the function that is returned is called."""
+        """Show the metrics of the collector until the returned function is called."""
         return self._instruments(prefix).show(collector)
 
     def recorder(self, prefix: str, subscription: str) -> Observer:
-        """The observer that records the histograms of a worker in this process."""
+        """Return the observer that records the histograms of a worker in this process."""
         return HistogramRecorder(self._instruments(prefix).histograms, subscription) if self._histograms else Observer()
 
     def _instruments(self, prefix: str) -> "Instruments":
@@ -71,16 +71,17 @@ class Metering(Display):
 
 
 class Instruments:
-    """The instruments of a provider, for the metrics with a prefix: one for each metric, whoever shows it.
+    """The OpenTelemetry instruments of one provider and prefix: one for each metric, shared by all collectors.
 
-    What collectors give is collected once for all instruments, and anew when one is asked for the second time.
+    The collectors run once for all instruments, and again when an instrument is read for the second time.
     """
 
     def __init__(self, meter: Meter, prefix: str) -> None:
         self._prefix = prefix
         self._lock = threading.Lock()
         self._collectors: tuple[Collector, ...] = ()
-        self._unread: dict[str, list[Sample]] = {}  # by metric: what was collected, unless it was asked for since
+        # Samples by metric name, without those of metrics that were read since the last collection.
+        self._unread: dict[str, list[Sample]] = {}
         self.histograms: dict[str, Histogram] = {}
         for metric in METRICS:
             self._make(meter, metric)
@@ -97,7 +98,7 @@ class Instruments:
             asked(name, [partial(self._observe, metric)], unit, metric.meaning)
 
     def show(self, collector: Collector) -> Callable[[], None]:
-        """Show what it collects, until the function that is returned is called. Twice is once."""
+        """Show the metrics of a collector until the returned function is called. A second call adds nothing."""
         with self._lock:
             self._collectors = (*self._others_than(collector), collector)
         return partial(self._remove_collector, collector)
@@ -129,7 +130,10 @@ class Instruments:
 
 
 class HistogramRecorder(Observer):
-    """Records the histograms of one worker, one measurement after the other: there is no other way to."""
+    """An observer that records the histograms of one worker.
+
+    The values are recorded one by one, because OpenTelemetry offers no other way.
+    """
 
     def __init__(self, histograms: dict[str, Histogram], subscription: str) -> None:
         self._ran = histograms["handler_seconds"].record
@@ -169,17 +173,21 @@ def _record(record: Callable[[float, dict[str, str]], None], values: Sequence[fl
 
 
 def _without_suffix(name: str) -> str:
-    """The name without the suffix of counters, which exporters for Prometheus add."""
+    """Return the name without the suffix of counters, which Prometheus exporters add themselves."""
     return name.removesuffix("_total")
 
 
-_GLOBAL = NoOpMeterProvider()  # stands for the global provider, which may be set later
+# A key that stands for the global provider, which may be set later.
+_GLOBAL = NoOpMeterProvider()
 _known: WeakKeyDictionary[MeterProvider, dict[str, Instruments]] = WeakKeyDictionary()
 _making = threading.Lock()
 
 
 def _instruments(provider: MeterProvider | None, prefix: str) -> Instruments:
-    """The instruments there, shared by all outboxes of this process: two of one name would be shown side by side."""
+    """Return the instruments of this provider and prefix, shared by all outboxes of the process.
+
+    Two instruments with one name would be exported side by side.
+    """
     with _making:
         of = _known.setdefault(provider or _GLOBAL, {})
         if prefix not in of:

@@ -1,10 +1,9 @@
-"""The observer protocol: one class of no-op hooks, in the order of an event's life.
+"""The observer protocol: a class of hooks that do nothing, in the order of an event's life.
 
-Metrics and traces are such observers; an application adds its own by `outbox.observe(…)`. A hook costs nothing unless
-an observer's class overrides it.
-
-A hook is called in the middle of other work, from any thread of a process: it must be quick, must not block, and must
-not use the outbox. Its errors are logged and change nothing. Each worker process has a copy of its own.
+Metrics and traces are observers. An application adds its own with `outbox.observe(…)`. A hook that no observer
+overrides costs nothing. Hooks run in the middle of other work, in any thread of a process: they must be quick, must not
+block, and must not use the outbox. Errors of observers are logged and change nothing. Each worker process has its own
+copy of an observer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,8 @@ from dataclasses import dataclass
 from partbox.events import DeliveredEvent, Event
 from partbox.protocol.verdict import Verdict
 
-QUICK = 0.001  # seconds; the time of each call that takes longer is reported
+# Seconds. The time of each call that takes at least this long is reported on its own.
+QUICK = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,11 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """`count` events that one handler has delivered in a row, on one thread or task.
+    """A number of events that one handler has delivered in a row, on one thread or task.
 
-    `seconds`: the time for all of them; `slow`: the time of each call that took at least `QUICK`. `oldest`, `newest`:
-    when the first and the last were published; `ended`: when the last was done; all three in Unix seconds.
+    `seconds` is the time for all of them, and `slow` the time of each call that took at least `QUICK`. `oldest` and
+    `newest` are when the first and the last event were published, `ended` is when the last was done, all in Unix
+    seconds.
     """
 
     handler: str
@@ -45,8 +46,12 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load of a worker: records in memory that no saved cursor has passed, of at most `window`; lanes that wait or
-    run, of an aggregate each, or of a partition for a lone runner; running handlers; partitions owned."""
+    """The load of a worker.
+
+    `records` are in memory and no saved cursor has passed them; `window` is their maximum. `lanes` are waiting or
+    running: one for each aggregate, or one for each partition if a single thread runs all handlers. `running` is the
+    number of running handlers, `partitions` the number of owned partitions.
+    """
 
     records: int
     window: int
@@ -57,10 +62,11 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of sending `messages` to a broker, after `seconds`.
+    """The result of sending messages to a broker.
 
-    The broker has `acknowledged` some and `refused` some for good; `retried` will be sent again, `error` being the last
-    reason. The worker stopped before the rest was answered.
+    The broker has `acknowledged` some messages and `refused` others for good. `retried` messages will be sent again,
+    and `error` is the last reason. If the worker stopped, the rest got no answer. `seconds` is the time from sending to
+    the answer.
     """
 
     messages: int
@@ -72,79 +78,107 @@ class Answer:
 
 
 class Observer:
-    """Override the hooks you need. Times are in seconds; `handler` is the handler's name."""
+    """The base class of observers. Override the hooks that you need.
+
+    Times are in seconds. `handler` is always the handler's name.
+    """
 
     def publishing(self, events: Sequence[Event]) -> AbstractContextManager[Mapping[str, str] | None] | None:
-        """Around the writing of a batch, in the publisher's thread or task, after its `before_publish` hooks; it may
-        yield headers, which every event gets unless it has one of that name. In the publishing application.
+        """Wrap the writing of a batch of events.
+
+        Runs in the publishing application, in the publisher's thread or task, after the `before_publish` hooks. The
+        context manager may yield headers, which are added to each event unless it has a header of that name.
         """
         return None
 
     def published(self, events: Sequence[Event]) -> None:
-        """The events were written, in a transaction that is still open. In the publishing application."""
+        """Handle a batch that was written, in a transaction that is still open. Runs in the publishing application."""
 
     def started(self, worker: Started) -> None:
-        """This process begins to deliver. Called once, before any other hook."""
+        """Handle the start of a worker in this process. Called once, before any other hook."""
 
     def claimed(self, partition: int, epoch: int, pause: float | None) -> None:
-        """This process now owns the partition; `pause`: time since its last owner released it, None if none did."""
+        """Handle the claim of a partition by this process.
+
+        `pause` is the time since the previous owner released the partition, or None if no owner did.
+        """
 
     def read(self, records: Sequence[tuple[int, int]], seconds: float, late_ids: int) -> None:
-        """A poll that took `seconds` returned these records, by partition and id; called before they are handed over.
-        Some may already be parked or finished. `late_ids`: the length of the longest range of ids searched for records
-        that committed late. Not called for a poll that returns nothing."""
+        """Handle a poll that returned records, given as pairs of partition and id, before they are handed over.
+
+        `seconds` is the time that the poll took. Some of the records may be parked or finished already. `late_ids` is
+        the length of the longest range of ids that was searched for records that committed late. Not called for a poll
+        without records.
+        """
 
     def handling(self, events: Sequence[DeliveredEvent], handler: str) -> AbstractContextManager[object] | None:
-        """Around each call of a handler, in its thread or task; an exception of the handler passes through it. More
-        than one event only for a batch handler. Overriding it slows down every event."""
+        """Wrap each call of a handler, in its thread or task. An exception of the handler passes through.
+
+        Only a batch handler gets more than one event. Overriding this hook slows down every event.
+        """
         return None
 
     def sending(self, handler: str, messages: int) -> None:
-        """A sink sends this number of messages to its broker; called in the event loop's thread."""
+        """Handle messages that a sink sends to its broker. Called in the thread of the event loop."""
 
     def answered(self, handler: str, answer: Answer) -> None:
-        """The broker has answered the messages of `sending`, or the sink has given up waiting."""
+        """Handle the broker's answer to the messages of `sending`, or the end of the wait for an answer."""
 
     def settled(self, event: DeliveredEvent, handler: str, verdict: Verdict | None) -> None:
-        """The outcome of an event, after `handling` or refused by an open circuit; `verdict` None: it is done. Called
-        for each event of a list. Not called if the partition was lost, if the event failed while its partition was
-        read anew, or after a timeout that could not end the handler. Overriding it slows down every event."""
+        """Handle the outcome of an event, after `handling` or because an open circuit refused the event.
+
+        `verdict` is None if the event is done. Called for each event of a batch. Not called if the partition was lost,
+        if the event failed while its partition was read anew, or after a timeout that could not end the handler.
+        Overriding this hook slows down every event.
+        """
 
     def delivered(self, turn: Turn) -> None:
-        """These events are done."""
+        """Handle a run of events that are done."""
 
     def parked(
         self, event: DeliveredEvent, handler: str, verdict: Verdict, error: BaseException | None, seconds: float | None
     ) -> None:
-        """The event did not succeed: `verdict` says its state (dead, retrying, deferred), attempts, delay and error;
-        `error` is the exception of the handler, if any; `seconds` its run time, None if it was not called.
-        `verdict.attempts == event.attempt` if an attempt was charged. Not called for events that wait behind this one.
+        """Handle an event that did not succeed.
+
+        `verdict` has its state (dead, retrying, deferred), attempts, delay and error. `error` is the exception of the
+        handler, if any, and `seconds` its run time, or None if it was not called. If an attempt was charged,
+        `verdict.attempts == event.attempt`. Not called for events that wait behind this one.
         """
 
     def circuit(self, handler: str, is_open: bool) -> None:
-        """The handler's circuit opened or closed in this process: its downstream counts as down, or healthy again."""
+        """Handle the opening or closing of a handler's circuit in this process.
+
+        An open circuit means that the handler's downstream counts as down, a closed one that it counts as healthy
+        again.
+        """
 
     def saved(self, partitions: int, parked: Mapping[str, int], seconds: float) -> None:
-        """The cursors of `partitions` partitions were saved; `parked`: records parked by state, those that wait behind
-        another included; `seconds` on the server."""
+        """Handle a save of the cursors of several partitions.
+
+        `parked` counts the parked records by state, including records that wait behind another. `seconds` is the time
+        on the server.
+        """
 
     def refused(self, partitions: int) -> None:
-        """The fence refused a write about this number of partitions: others own them."""
+        """Handle a write that the fence refused, because other processes own that number of partitions."""
 
     def released(self, partition: int) -> None:
-        """This process has released the partition, with nothing left open."""
+        """Handle the release of a partition by this process, with no event left open."""
 
     def forgotten(self, partition: int) -> None:
-        """The connection was lost: unfinished records of the partition will be read again."""
+        """Handle the loss of a connection: unfinished records of the partition will be read again."""
 
     def lost(self, partition: int) -> None:
-        """The partition was taken after its lease ended: what was not saved is delivered again by its next owner."""
+        """Handle the loss of a partition whose lease ended.
+
+        The next owner delivers again every event that was not saved.
+        """
 
     def loaded(self, load: Load) -> None:
-        """The load of this process; four times a second."""
+        """Handle a report of this process's load, sent four times a second."""
 
     def planned(self, moved: int) -> None:
-        """This node's supervisor has planned to move this number of partitions to other processes."""
+        """Handle a plan of this node's supervisor to move a number of partitions to other processes."""
 
     def buried(self, instances: int) -> None:
-        """This node's supervisor has buried this number of dead processes, of any node."""
+        """Handle the burial of a number of dead processes, of any node, by this node's supervisor."""

@@ -1,6 +1,7 @@
-"""All observers of a process as one: each hook is handed on to those that override it.
+"""All observers of a process as one: each hook is passed on to the observers that override it.
 
-An error of an observer is logged. An exception that passes through one is raised again even if it is swallowed there.
+Errors of observers are logged. An exception of a handler or publisher is raised again even if an observer's context
+manager swallows it.
 """
 
 import logging
@@ -18,9 +19,9 @@ Hook = Callable[..., Any]
 
 
 class Observers(Observer):
-    """Calls each hook of the observers that override it; `has_hook("read")` is True if any does.
+    """An observer that calls each hook of the observers that override it.
 
-    It has a method for each hook of the protocol, made below, which costs next to nothing while nobody hears it.
+    Methods for all hooks of the protocol are generated below. A hook without listeners costs next to nothing.
     """
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
@@ -28,16 +29,16 @@ class Observers(Observer):
         self._hooks = {name: tuple(_list_overrides(self._observers, name)) for name in _hook_names()}
 
     def has_hook(self, *names: str) -> bool:
-        """True if an observer overrides one of these hooks."""
+        """Return True if any observer overrides one of these hooks."""
         return any(self._hooks[name] for name in names)
 
     def with_observer(self, observer: Observer) -> "Observers":
-        """These and one more."""
+        """Return new observers with one more."""
         return Observers([*self._observers, observer])
 
     @contextmanager
     def publishing(self, events: Sequence[Event]) -> Iterator[dict[str, str]]:
-        """Around the writing of a batch; yields the headers that the observers add to its events."""
+        """Wrap the writing of a batch, and yield the headers that the observers add to its events."""
         headers: dict[str, str] = {}
         with ExitStack() as stack:
             for hook in self._hooks["publishing"]:
@@ -46,7 +47,7 @@ class Observers(Observer):
 
     @contextmanager
     def handling(self, events: Sequence[DeliveredEvent], handler: str) -> Iterator[None]:
-        """Around one call of a handler."""
+        """Wrap one call of a handler."""
         with ExitStack() as stack:
             for hook in self._hooks["handling"]:
                 _enter_hook(stack, "handling", hook, events, handler)
@@ -58,25 +59,27 @@ def _hook_names() -> list[str]:
 
 
 def _make_dispatcher(name: str) -> Hook:
-    """The method that calls this hook of every observer that overrides it."""
+    """Return a method that calls this hook of every observer that overrides it."""
 
     def method(self: Observers, *arguments: object) -> None:
         for hook in self._hooks[name]:
             try:
                 hook(*arguments)
-            except BaseException as error:  # SystemExit too: no worker ends of it
+            # SystemExit too: an observer must not end a worker.
+            except BaseException as error:
                 _log(name, error)
 
     return method
 
 
 for _name in _hook_names():
-    if _name not in vars(Observers):  # all but those that return a context manager
+    # Hooks that return a context manager have methods of their own above.
+    if _name not in vars(Observers):
         setattr(Observers, _name, _make_dispatcher(_name))
 
 
 def _valid_headers(yielded: Any) -> dict[str, str]:
-    """The headers that an observer yields; what cannot be headers is logged and left out."""
+    """Return the headers that an observer yielded. Headers that are not valid are logged and dropped."""
     try:
         return dict(checks.headers(yielded or {}))
     except Exception as error:
@@ -91,7 +94,7 @@ def _list_overrides(observers: Iterable[Observer], name: str) -> Iterator[Hook]:
 
 
 def _enter_hook(stack: ExitStack, name: str, hook: Hook, *arguments: object) -> Any:
-    """Enter the context manager that the hook returns and give what it yields; the stack leaves it."""
+    """Enter the context manager that a hook returns, push its exit on the stack, and return its value."""
     try:
         around = hook(*arguments)
         if around is None:

@@ -1,4 +1,4 @@
-"""The open spans of polls: each ends when its last record is settled, so that what it counts is true."""
+"""The open spans of polls. A span ends when the last record of its poll is settled, so that its counts are true."""
 
 import math
 import threading
@@ -10,14 +10,15 @@ from opentelemetry.trace import Span, SpanContext, SpanKind, Tracer
 
 from partbox.observe.conventions import COUNT, SUBSCRIPTION, Operation, operation
 
-LONGEST = 60.0  # seconds after which a poll's span ends, whatever is still open
+# Seconds after which the span of a poll ends, even if some of its records are not settled.
+LONGEST = 60.0
 
+# Partition and id.
 Record = tuple[int, int]
-"""Partition and id."""
 
 
 class PollSpan:
-    """The span of one poll; counts of its records: `left` unsettled, `succeeded`, `failed`."""
+    """The span of one poll, with counts of its records: `left` unsettled, `succeeded`, `failed`."""
 
     __slots__ = ("began", "failed", "left", "span", "succeeded")
 
@@ -28,34 +29,39 @@ class PollSpan:
         self.began = time.monotonic()
 
     def close(self) -> None:
+        """Set the counts on the span and end it."""
         unsettled = {"open.count": self.left} if self.left else {}
         self.span.set_attributes({"success.count": self.succeeded, "failure.count": self.failed, **unsettled})
         self.span.end()
 
 
 class OpenPollSpans:
-    """The polls of one worker. Any thread.
+    """The open poll spans of one worker. Any thread may call the methods.
 
-    A record that only waits, held behind another or put off, is not settled: it keeps the span open until no record is
-    in memory any more, or until the poll is `LONGEST` seconds old. `open.count` is the number of these.
+    A record that only waits, held behind another or put off, is not settled. The span stays open until memory holds no
+    records any more or until the poll is `LONGEST` seconds old, and `open.count` is the number of such records.
     """
 
     def __init__(self, tracer: Tracer, subscription: str | None) -> None:
         self._tracer = tracer
         self._subscription = subscription
         self._lock = threading.Lock()
-        self._open: dict[int, dict[int, PollSpan]] = {}  # by partition and id
-        self._polls: dict[PollSpan, None] = {}  # in their order
-        self._empty_at: float | None = None  # the first look since which memory held no records
+        # By partition and record id.
+        self._open: dict[int, dict[int, PollSpan]] = {}
+        # In the order of their start.
+        self._polls: dict[PollSpan, None] = {}
+        # Time of the first check since which memory has held no records.
+        self._empty_at: float | None = None
 
     def start_span(self, records: Iterable[Record], seconds: float) -> None:
-        """Open the span of a poll that returned these records; it took `seconds` and ended now."""
+        """Start the span of a poll that returned these records. The poll took `seconds` and has just ended."""
         pairs = list(records)
         known = {} if self._subscription is None else {SUBSCRIPTION: self._subscription}
         size = {COUNT: len(pairs), "batch.size": len(pairs)}
         span = self._tracer.start_span(
             "poll",
-            context=Context(),  # a trace of its own
+            # An empty context, so that a poll begins a trace of its own.
+            context=Context(),
             kind=SpanKind.CLIENT,
             attributes={**operation("poll", Operation.RECEIVE), **known, **size},
             start_time=time.time_ns() - int(seconds * 1e9),
@@ -66,18 +72,22 @@ class OpenPollSpans:
             for partition, id in pairs:
                 before = self._open.setdefault(partition, {}).get(id)
                 self._open[partition][id] = poll
-                if before is not None:  # read again, after a lost connection
+                # A lost connection has made the record be read again.
+                if before is not None:
                     self._count_down(before)
 
     def context(self, record: Record) -> SpanContext | None:
-        """The context of the poll that read this record; None if its span has ended, or none read it from the log."""
+        """Return the context of the poll that read this record.
+
+        None if the span of the poll has ended, or if no poll read the record from the log.
+        """
         partition, id = record
         with self._lock:
             poll = self._open.get(partition, {}).get(id)
         return None if poll is None else poll.span.get_span_context()
 
     def settled(self, record: Record, success: bool | None) -> None:
-        """The record is done (True), failed (False) or put off (None). The first call counts."""
+        """Count a record as done (True), failed (False) or put off (None). Only the first call for a record counts."""
         partition, id = record
         with self._lock:
             poll = self._open.get(partition, {}).pop(id, None)
@@ -87,20 +97,22 @@ class OpenPollSpans:
                 self._count_down(poll)
 
     def drop(self, partition: int) -> None:
-        """Drop the open records of this partition: they will not be settled here."""
+        """Drop the open records of a partition, which will not be settled in this process."""
         with self._lock:
             for poll in self._open.pop(partition, {}).values():
                 self._count_down(poll)
 
     def end_stale(self, records: int) -> None:
-        """End spans that are too old; and all of them once two looks in a row found no records in memory. Not at the
-        first: outcomes may still be on their way here."""
+        """End the spans that are too old, and all spans after two checks in a row without records in memory.
+
+        The first such check ends no spans, because outcomes may still be on their way.
+        """
         now = time.monotonic()
         before, self._empty_at = self._empty_at, None if records else (self._empty_at or now)
         self.end_before(max(now - LONGEST, before if before and not records else 0.0))
 
     def end_before(self, before: float = math.inf) -> None:
-        """End the spans of polls that began before then (monotonic seconds)."""
+        """End the spans of polls that began before a time in monotonic seconds."""
         with self._lock:
             over = {poll for poll in self._polls if poll.began < before}
             if not over:

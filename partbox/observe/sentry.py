@@ -1,4 +1,4 @@
-"""Sentry: an issue for each cause of events that fail.
+"""Sentry: one issue for each cause of failing events.
 
     import sentry_sdk
     from partbox.observe.sentry import Sentry
@@ -6,9 +6,10 @@
     sentry_sdk.init("https://…")  # in the module that worker processes import
     outbox.observe(Sentry())
 
-A cause is a subscription, a type of events and a class of errors. Its reports hold the application's stack without any
-local variable, the first line of the error's text, and where the event is found; no payload, tenant or breadcrumb, and
-an aggregate id only where an error of partbox names the event. They belong to the trace of the event's publish.
+A cause is a subscription, an event type and an error class. A report has the application's stack without local
+variables, the first line of the error's text, and the position of the event. It has no payload, tenant or breadcrumbs,
+and an aggregate id only where an error of partbox names the event. Reports belong to the trace in which the event was
+published.
 """
 
 import re
@@ -36,18 +37,20 @@ from partbox.text.secrets import masked
 
 HEADER = "sentry-trace"
 LONGEST = 1_000  # characters of an error's text
+# Log events about failures that are reported anyway.
 REPORTED_EVENTS = frozenset(PREFIX + name for name in ("dead", "decode_error", "failure", "retrying"))
-"""Log events about what is reported anyway."""
 
-_TRACE = re.compile(r"(?:00-)?([0-9a-f]{32})-([0-9a-f]{16})(?:-|$)")  # of Sentry, and of W3C
+# The trace headers of Sentry and of W3C.
+_TRACE = re.compile(r"(?:00-)?([0-9a-f]{32})-([0-9a-f]{16})(?:-|$)")
 
 
 class Sentry(Observer):
-    """The observer that reports events that fail to Sentry, by the client that `sentry_sdk.init` has made.
+    """An observer that reports failing events to Sentry, with the client that `sentry_sdk.init` has made.
 
-    Of a cause, ten reports within ten seconds are let through, then one each ten seconds, which counts the others.
-    `retries`: report attempts that will be repeated, as warnings, beside events that are dead. `setup` is called in a
-    process that has no client yet, such as a worker process of `outbox.run()`, which does not import what called init.
+    For each cause, ten reports within ten seconds are sent, then one every ten seconds, which counts the others.
+    `retries` also reports attempts that will be repeated, as warnings beside the errors for dead events. `setup` is
+    called in a process that has no client yet, such as a worker process of `outbox.run()`, which does not import the
+    module that called `init`.
     """
 
     def __init__(self, setup: Callable[[], object] | None = None, *, retries: bool = True) -> None:
@@ -60,12 +63,14 @@ class Sentry(Observer):
 
     @contextmanager
     def publishing(self, events: Sequence[Event]) -> Iterator[dict[str, str]]:
+        """Add the header of the current Sentry trace to the events."""
         trace = sentry_sdk.get_traceparent() if sentry_sdk.get_client().is_active() else None
         yield {HEADER: trace} if trace else {}
 
     def parked(
         self, event: DeliveredEvent, handler: str, verdict: Verdict, error: BaseException | None, seconds: float | None
     ) -> None:
+        """Report an event that is dead or that will be retried."""
         if verdict.state not in self._states or not sentry_sdk.get_client().is_active():
             return
         cause = ["partbox", event.subscription, event.event_type, _name(verdict, error)]
@@ -81,7 +86,8 @@ class Sentry(Observer):
             "contexts": {"partbox": _event_context(event) | {"held_back": held_back}} | _trace_of(event),
         }
         with sentry_sdk.isolation_scope() as scope:
-            scope.clear_breadcrumbs()  # of the events that this thread had before
+            # The breadcrumbs are of events that this thread handled before.
+            scope.clear_breadcrumbs()
             sentry_sdk.capture_event(report)  # type: ignore[arg-type]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -117,16 +123,16 @@ def _event_context(event: DeliveredEvent) -> dict[str, object]:
 
 
 def _exception_values(verdict: Verdict, error: BaseException | None) -> list[dict[str, Any]]:
-    """The error and those that led to it; made of the verdict where a handler returned it."""
+    """Return the error and its causes in Sentry's form, or the verdict if a handler returned one."""
     if error is None:
         found = [{"type": _name(verdict, error), "value": verdict.error or "", "mechanism": {"type": "partbox"}}]
     else:
-        # It may be any object of the application, and lie about its class: nothing is asked of it but its text.
         options = {**sentry_sdk.get_client().options, "include_local_variables": False, "add_full_stack": False}
+        # The error may be any object of the application, even one with a false class, so that only its text is used.
         report, _ = event_from_exception(error, options, {"type": "partbox", "handled": True})
         found = report["exception"]["values"]
     for each in found:
-        # The first line alone: what follows may quote the row, or the input of a model.
+        # Only the first line: the lines after it may quote the row, or the input of a model.
         first = (str(each.get("value") or "").splitlines() or [""])[0]
         each["value"] = printable_line(masked(first), LONGEST)
     return found
@@ -136,7 +142,8 @@ def _trace_of(event: DeliveredEvent) -> dict[str, dict[str, str]]:
     try:
         given = event.headers
         found = _TRACE.match(given.get(HEADER) or given.get("traceparent") or "")
-    except (ValueError, TypeError, AttributeError):  # not partbox wrote them
+    # An event that partbox did not write may have invalid headers.
+    except (ValueError, TypeError, AttributeError):
         return {}
     if found is None:
         return {}
@@ -146,17 +153,17 @@ def _trace_of(event: DeliveredEvent) -> dict[str, dict[str, str]]:
 
 @cache
 def _hide_variables() -> None:
-    """Have no report of this process show a variable of a stack that goes through partbox: payloads are in them."""
+    """Remove the variables of stacks that go through partbox from all reports of this process: they hold payloads."""
     add_global_event_processor(_without_variables)
 
 
 def _without_variables(event: Any, hint: dict[str, Any]) -> Any:
-    """The report; None for a log line about what is reported anyway."""
+    """Return the report without variables, or None for a log line about a failure that is reported anyway."""
     if getattr(hint.get("log_record"), "event", None) in REPORTED_EVENTS:
         return None
     options = sentry_sdk.get_client().options
+    # The client would add this stack only after the processor has run.
     if options.get("attach_stacktrace") and not {"exception", "stacktrace", "threads"} & {*event}:
-        # The client would add it after this.
         stack = current_stacktrace(options["include_local_variables"], max_value_length=options["max_value_length"])
         event["threads"] = {"values": [{"stacktrace": stack, "crashed": False, "current": True}]}
     stacks = [event, *(each for kind in ("exception", "threads") for each in (event.get(kind) or {}).get("values", ()))]

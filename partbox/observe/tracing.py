@@ -1,13 +1,13 @@
-"""OpenTelemetry spans: of each publish, each poll that brings something, each call of a handler.
+"""OpenTelemetry spans for each publish, each poll that returns records, and each call of a handler.
 
     from partbox.observe.tracing import Tracing
 
     outbox.observe(Tracing())
 
-A publish's context travels in the event's headers (W3C trace context), and the spans of its handlers link to it. Names
-and attributes are those of the semantic conventions for messaging, the type of an event being its destination, and
-`partbox.*` for what they have no name for. A span holds no payload, aggregate id or tenant; it holds the text of a
-handler's exception without its secrets.
+The context of a publish travels in the headers of the event (W3C trace context), and the spans of its handlers link to
+it. Names and attributes follow the semantic conventions for messaging, with the event type as the destination, and
+`partbox.*` where the conventions have no name. A span holds no payload, aggregate id or tenant. It holds the text of a
+handler's exception with secrets masked.
 """
 
 import threading
@@ -32,7 +32,7 @@ from partbox.observe.conventions import (
     provider_factory,
 )
 
-# The one above says what to install.
+# `conventions` comes first, because its error says which extra to install.
 # isort: split
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -48,9 +48,12 @@ from partbox.text.printing import error_name, text_of
 from partbox.text.secrets import masked
 
 FAILED = ("retrying", "dead")
-UNSETTLED = 60.0  # seconds after a handler's end within which its outcome is known, if ever
-LINKS = 128  # at most; the default limit of the SDK
-TYPES = 20  # named at most
+# Seconds after the end of a handler within which its outcome arrives, if ever.
+UNSETTLED = 60.0
+# Most links of a span, the SDK's default limit.
+LINKS = 128
+# Most event types that an attribute names.
+TYPES = 20
 PARENT, STATE = "traceparent", "tracestate"
 
 _propagator = TraceContextTextMapPropagator()
@@ -58,17 +61,21 @@ _propagator = TraceContextTextMapPropagator()
 
 @dataclass(slots=True)
 class _HandlerSpan:
-    """A handler's span, when the handler ended (ns), how many of its events are not settled."""
+    """The span of a handler's call.
+
+    `ended` is when the handler returned, in nanoseconds, and `left` the number of its events that are not settled.
+    `outcome` is "done" or the state of the first event that is not done.
+    """
 
     span: Span
     left: int
     ended: int | None = None
     raised: bool = False
     is_closed: bool = False
-    outcome: str | None = None  # done, or the state of the first event that is not
+    outcome: str | None = None
 
     def settle(self, verdict: Verdict | None) -> None:
-        """Record the outcome of one of its events; the last ends the span."""
+        """Record the outcome of one event. The last one ends the span."""
         if verdict is not None and verdict.state in FAILED and not self.raised:
             self.span.set_status(StatusCode.ERROR, verdict.error or verdict.state)
             self.span.set_attribute(ERROR, verdict.state)
@@ -80,7 +87,7 @@ class _HandlerSpan:
             self.close()
 
     def close(self) -> None:
-        """Once; others of its list may still point to it."""
+        """End the span, unless it has ended. Other events of the batch may still point to it."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -90,12 +97,13 @@ class _HandlerSpan:
 
 
 class Tracing(Observer):
-    """The observer that makes spans, with the global tracer provider unless one is given.
+    """An observer that makes spans, by default with the global tracer provider.
 
-    A provider cannot be sent to worker processes that get their handlers from here: give a function that makes one
-    there, or set the global one in the module that they import. `statements`: if the process instruments psycopg, trace
-    the statements of workers too, ten a second for an idle one, and those of transactional handlers. `join`: the call
-    for a single event belongs to the trace of its publish, instead of beginning one of its own.
+    A provider cannot be sent to worker processes that get their handlers from this process. Give a function that makes
+    one there, or set the global provider in the module that they import. If the process instruments psycopg,
+    `statements` also traces the workers' statements (ten a second for an idle worker) and the statements of
+    transactional handlers. With `join`, the call for a single event belongs to the trace of its publish instead of
+    beginning a trace of its own.
     """
 
     def __init__(
@@ -114,9 +122,8 @@ class Tracing(Observer):
         self._made: Tracer | None = None
         self._of: str | None = None
         self._polls: OpenPollSpans | None = None
-        self._handled: dict[tuple[str, int], _HandlerSpan] = {}  # by subscription and record id
-
-    # Publishing.
+        # By subscription and record id.
+        self._handled: dict[tuple[str, int], _HandlerSpan] = {}
 
     @contextmanager
     def publishing(self, events: Sequence[Event]) -> Iterator[dict[str, str]]:
@@ -131,14 +138,12 @@ class Tracing(Observer):
             try:
                 yield headers_for(events)
             except Exception as error:
-                # Not the whole text: PostgreSQL's may quote the row.
+                # Only the first line, because PostgreSQL's text may quote the row.
                 said = _exception(error, (text_of(error).splitlines() or [""])[0])
                 span.add_event("exception", said)
                 span.set_attribute(ERROR, said["exception.type"])
                 span.set_status(StatusCode.ERROR, ": ".join(said.values()))
                 raise
-
-    # Polling.
 
     def started(self, worker: Started) -> None:
         self._of = worker.subscription
@@ -160,8 +165,6 @@ class Tracing(Observer):
         self._open_polls.end_stale(load.records)
         self._end_unsettled()
 
-    # Handling.
-
     @contextmanager
     def handling(self, events: Sequence[DeliveredEvent], handler: str) -> Iterator[None]:
         about = _handle_attributes(events, handler)
@@ -177,13 +180,15 @@ class Tracing(Observer):
         with self._lock:
             before = [self._handled.pop(key, None) for key in keys]
             self._handled.update(dict.fromkeys(keys, handled))
-        for each in before:  # rolled back, or read anew: it runs again, and the first run has no outcome
+        # A rolled-back event, or one read anew, runs again, and its first run has no outcome.
+        for each in before:
             if each is not None and each.ended is not None:
                 each.close()
         try:
             with trace.use_span(span, record_exception=False, set_status_on_exception=False):
                 yield
-        except BaseException as error:  # a cancellation too, and SystemExit
+        # Cancellation and SystemExit included.
+        except BaseException as error:
             handled.raised = True
             span.set_status(StatusCode.ERROR, error_name(error))
             span.set_attribute(ERROR, error_name(error))
@@ -196,12 +201,13 @@ class Tracing(Observer):
     def settled(self, event: DeliveredEvent, handler: str, verdict: Verdict | None) -> None:
         self._open_polls.settled(_record(event), _success(verdict))
         with self._lock:
+            # The events of a batch are settled one after the other.
             handled = self._handled.pop((event.subscription, event.id), None)
         if handled is not None:
-            handled.settle(verdict)  # the events of a list are settled one after the other
+            handled.settle(verdict)
 
     def _end_unsettled(self) -> None:
-        """End spans without an outcome: the partition was lost, or the transaction was rolled back."""
+        """End the spans of calls whose outcome never came, because of a lost partition or a rolled-back transaction."""
         is_closed = time.time_ns() - int(UNSETTLED * 1e9)
         with self._lock:
             keys = [key for key, each in self._handled.items() if each.ended is not None and each.ended < is_closed]
@@ -210,12 +216,12 @@ class Tracing(Observer):
             handled.close()
 
     def _parent(self, events: Sequence[DeliveredEvent]) -> Context:
-        """An empty one for a trace of its own, which links to that of the publish, unless it is to join that."""
+        """Return an empty context for a trace of its own, or the publish's context if the call joins that trace."""
         published = published_in(events[0]) if self._joins and len(events) == 1 else None
         return Context() if published is None else trace.set_span_in_context(NonRecordingSpan(published), Context())
 
     def _links(self, events: Sequence[DeliveredEvent]) -> list[Link]:
-        """To the polls and the publishes that the events came from, each once."""
+        """Return links to the polls and publishes that the events came from, each once."""
         contexts: dict[tuple[int, int], Link] = {}
         for event in events:
             for context, what in (
@@ -225,8 +231,6 @@ class Tracing(Observer):
                 if context is not None and len(contexts) < LINKS:
                     contexts.setdefault((context.trace_id, context.span_id), Link(context, {"partbox.link": what}))
         return [*contexts.values()]
-
-    # Tracer and polls.
 
     @property
     def _tracer(self) -> Tracer:
@@ -257,19 +261,16 @@ def _record(event: DeliveredEvent) -> tuple[int, int]:
 
 
 def _success(verdict: Verdict | None) -> bool | None:
-    """None: neither, it was put off."""
+    """Return True if the event is done, False if it failed, None if it was put off."""
     if verdict is None:
         return True
     return False if verdict.state in FAILED else None
 
 
-# Trace context in the headers of events.
-
-
 def headers_for(events: Sequence[Event]) -> dict[str, str]:
-    """The current context as headers; empty without a trace.
+    """Return the current trace context as headers, empty outside a trace.
 
-    The state is left out if one of the events has a parent of its own: it would not be that parent's state.
+    The trace state is left out if an event has a parent of its own, which the state would not belong to.
     """
     headers: dict[str, str] = {}
     _propagator.inject(headers)
@@ -279,32 +280,31 @@ def headers_for(events: Sequence[Event]) -> dict[str, str]:
 
 
 def published_in(event: DeliveredEvent) -> SpanContext | None:
-    """The context that the event was published in; None if its headers hold none that can be read."""
+    """Return the context that the event was published in, or None if its headers hold none that is valid."""
     try:
         headers = event.headers
-    except (ValueError, TypeError, AttributeError):  # not partbox wrote them
+    # An event that partbox did not write may have invalid headers.
+    except (ValueError, TypeError, AttributeError):
         return None
     parent, state = headers.get(PARENT), headers.get(STATE)
     return _context(parent, state if isinstance(state, str) else None) if isinstance(parent, str) else None
 
 
-@lru_cache(maxsize=256)  # the events of a batch have the same
+# Cached, because the events of a batch have the same context.
+@lru_cache(maxsize=256)
 def _context(parent: str, state: str | None) -> SpanContext | None:
     carrier = {PARENT: parent} if state is None else {PARENT: parent, STATE: state}
     context = trace.get_current_span(_propagator.extract(carrier, Context())).get_span_context()
     return context if context.is_valid else None
 
 
-# Attributes: never a payload, an aggregate id or a tenant.
-
-
 def _span_name(operation: str, about: dict[str, Any]) -> str:
-    """The name of a span: the operation, and the type of its events if they have one in common."""
+    """Return the operation, followed by the event type if all events have the same one."""
     return f"{operation} {about[DESTINATION]}" if DESTINATION in about else operation
 
 
 def _handle_attributes(events: Sequence[DeliveredEvent], handler: str) -> dict[str, Any]:
-    """The attributes of a handler's call; those of a single event only if there is one."""
+    """Return the attributes of a handler's call. A batch has no partition, attempt or epoch."""
     first, *more = events
     found = {**operation("handle", Operation.PROCESS), **_event_attributes(events)}
     found |= {SUBSCRIPTION: first.subscription, "partbox.handler": handler}
@@ -314,6 +314,7 @@ def _handle_attributes(events: Sequence[DeliveredEvent], handler: str) -> dict[s
 
 
 def _event_attributes(events: Sequence[Event] | Sequence[DeliveredEvent]) -> dict[str, Any]:
+    """Return the attributes of events, never a payload, an aggregate id or a tenant."""
     types = {each.event_type for each in events}
     return {
         **({DESTINATION: events[0].event_type} if len(types) == 1 else {}),

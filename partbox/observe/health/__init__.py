@@ -1,1 +1,1 @@
-"""Health checks: the state of a supervisor, a probe of its database, and the verdict."""
+"""Health checks of a node: liveness, readiness, and the database behind them."""

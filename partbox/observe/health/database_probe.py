@@ -1,4 +1,4 @@
-"""Background probe of a database, so that scrapes and health checks never block past their timeout."""
+"""A background probe of the database, so that scrapes and health checks never wait longer than their timeout."""
 
 import logging
 import threading
@@ -19,10 +19,11 @@ log = logging.getLogger("partbox.http")
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """The result of a probe at a time (monotonic seconds): an overview, or the error.
+    """The result of one probe, at a time in monotonic seconds: an overview of the database, or an error.
 
-    `error` may be shown to anybody: it holds no text of a driver or an application. `broken`: the database answers, but
-    its outbox is not as it must be. `slow`: it answers, but not in time.
+    `error` is safe to show to anybody: it holds no text of a driver or of an application. `broken` means that the
+    database answers, but that its outbox schema is wrong. `slow` means that the server cancelled the query: it answers,
+    but not in time.
     """
 
     at: float
@@ -33,15 +34,16 @@ class ProbeResult:
 
     @property
     def up(self) -> bool:
-        """True if the database answers."""
+        """True if the database answered, even if too slowly for an overview."""
         return self.overview is not None or self.slow
 
 
 class DatabaseProbe:
-    """Runs one probe at a time, in a thread of its own; any thread may ask. `database` names it in the log.
+    """A probe that reads the overview of a database in a thread of its own.
 
-    `latest`: the result of the last probe, None before the first has ended; `latest_overview`: the last one with an
-    overview.
+    Any thread may request a probe. At most one runs at a time, so a hanging database costs one thread. `latest` is the
+    result of the last probe, or None before the first has ended. `latest_overview` is the last result with an overview.
+    `database` names the database in log lines.
     """
 
     def __init__(self, read_overview: Callable[[], Overview], database: str = "") -> None:
@@ -54,18 +56,21 @@ class DatabaseProbe:
         self._last_error: str | None = None
 
     def request(self) -> float:
-        """Start a probe unless one is running; return the present time, for `wait`. If no thread can be started, none
-        begins, and there is nothing to wait for."""
+        """Start a probe unless one is running, and return the time of the request for `wait`.
+
+        If the machine has no more threads, no probe starts, and `wait` times out.
+        """
         asked = time.monotonic()
         with self._changed:
             if not self._is_probing:
-                with suppress(RuntimeError):  # the machine has no more threads
+                # The machine may have no more threads.
+                with suppress(RuntimeError):
                     threading.Thread(target=self._run, name="partbox-look", daemon=True).start()
                     self._is_probing = True
         return asked
 
     def wait(self, since: float, timeout: float) -> ProbeResult | None:
-        """The result of a probe that ended after `since`; None if none ends within `timeout` seconds."""
+        """Return the first result not older than `since`, or None if there is none within `timeout` seconds."""
         with self._changed:
             ended = self._changed.wait_for(lambda: self.latest is not None and self.latest.at >= since, timeout)
             return self.latest if ended else None
@@ -81,12 +86,14 @@ class DatabaseProbe:
     def _probe_once(self) -> ProbeResult:
         try:
             overview, error = self._read_overview(), None
-        except Exception as failed:  # the DSN may come from a function of the application
+        # The DSN may come from a function of the application, which may raise anything.
+        except Exception as failed:
             overview, error = None, failed
         before, self._last_error = self._last_error, None if error is None else f"{type(error).__name__}: {error}"
         if error is None:
             return ProbeResult(time.monotonic(), overview)
-        if self._last_error != before:  # once until it changes
+        # Repeats of the same error are not logged.
+        if self._last_error != before:
             text = "cannot look at the database for metrics and health checks, which is tried again: %s: %s"
             log_event(log, "look_failed", text, type(error).__name__, error)
         slow = isinstance(error, psycopg.errors.QueryCanceled)
@@ -94,8 +101,11 @@ class DatabaseProbe:
 
 
 def public_error(error: Exception) -> str:
-    """The part of an error that may be shown: the text of our own errors about the schema, the type of others, whose
-    texts hold hosts and users, and more if the application gives the DSN."""
+    """Return the part of an error's text that the unauthenticated health endpoint may show.
+
+    Only schema errors, whose text is partbox's own, are shown in full. Every other error is reduced to its class and
+    SQLSTATE, because the text may name hosts and users, or more if the application supplies the DSN.
+    """
     if isinstance(error, SchemaError):
         return " ".join(str(error).split())[:500]
     state = error.sqlstate if isinstance(error, psycopg.Error) else None

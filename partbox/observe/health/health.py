@@ -1,7 +1,7 @@
-"""Liveness and readiness of a node, decided from the state of its supervisors and its databases.
+"""Liveness and readiness of a node, decided from the state of its supervisors and of its databases.
 
-A node is alive unless its own loops are dead: a restart would help then. A backlog, a database that is away or failing
-handlers are no reason to restart. It is ready while it holds its lease and every partition has an owner.
+A node is alive unless its own loops are dead, because only then does a restart help. A backlog, an unreachable database
+or failing handlers are no reason to restart. A node is ready while it holds its lease and every partition has an owner.
 """
 
 import threading
@@ -15,28 +15,39 @@ from partbox.db.inspect.stats import Cluster, Overview
 from partbox.observe.health.database_probe import ProbeResult
 from partbox.observe.health.vitals import MonitoredSupervisor, ProcessVitals, SupervisorVitals
 
-LOOP_STUCK = (30.0, 5)  # seconds, leases: a supervisor's loop that has not turned for the longer of the two is stuck
-SILENT = 4  # leases: a supervisor replaces a silent process after three
-UNOWNED = 2  # leases
-STALE = (1.0, 1)  # seconds, leases: a process that could not read or save for the longer of the two does not work
-PROBE_TIMEOUT = 2.0  # seconds that a probe of readiness waits for the databases
-FOLDER = "databases"  # of the pages of all databases but the first
+# A loop is stuck, and a connection is stale, after the longer of the two times. A supervisor itself replaces a silent
+# process after three leases, so `SILENT` is longer.
+LOOP_STUCK = (30.0, 5)
+# leases
+SILENT = 4
+# leases
+UNOWNED = 2
+# seconds, leases
+STALE = (1.0, 1)
+# seconds
+PROBE_TIMEOUT = 2.0
+# The dashboards of all databases except the first are below this URL folder.
+FOLDER = "databases"
 
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """The answer to a health check: `problems` is empty if all is well; `body` has the details."""
+    """The body of a health check and the problems that make it fail."""
 
     problems: list[str]
     body: dict[str, Any]
 
     @property
     def status(self) -> int:
+        """The HTTP status: 503 if there are problems, else 200."""
         return 503 if self.problems else 200
 
 
 def list_fatal(vitals: SupervisorVitals) -> Iterator[str]:
-    """Problems that only a restart of this node can solve."""
+    """Yield the problems that only a restart of the node solves.
+
+    A supervisor that has not started yet has none.
+    """
     limit = max(LOOP_STUCK[0], LOOP_STUCK[1] * vitals.lease)
     if not vitals.started:
         return
@@ -50,7 +61,7 @@ def list_fatal(vitals: SupervisorVitals) -> Iterator[str]:
 
 
 def list_temporary(vitals: SupervisorVitals) -> Iterator[str]:
-    """Problems that keep this node from working now, though waiting may help."""
+    """Yield the problems that keep the node from working now, but that may pass without a restart."""
     if vitals.stopping:
         yield "the node is stopping"
     elif vitals.hindrance is not None:
@@ -71,21 +82,23 @@ def list_temporary(vitals: SupervisorVitals) -> Iterator[str]:
 
 
 def list_orphaned(count: int, seconds: float, lease: float) -> Iterator[str]:
-    """The problem if `count` partitions have had no owner, one of them for `seconds`."""
+    """Yield a problem if partitions have had no owner for more than `UNOWNED` leases."""
     if seconds > UNOWNED * lease:
         yield f"{count} partitions have no owner, some of them for {seconds:.0f} s: a process should have claimed them"
 
 
 class OrphanTracker:
-    """Partitions of one subscription without an owner, and since when, as far as overviews show."""
+    """A tracker of partitions without a living owner, with the time since when each has had none."""
 
     def __init__(self) -> None:
         self._since: dict[int, tuple[int, float]] = {}
 
     def update(self, cluster: Cluster, now: float) -> tuple[int, float]:
-        """The number of partitions without an owner, and the longest time in seconds. Those of a paused subscription
-        do not count. A partition that had an owner between two overviews has another epoch. The same overview again
-        changes nothing."""
+        """Return the number of ownerless partitions, and for how many seconds the oldest has been ownerless.
+
+        A partition whose epoch has changed was owned in between, so its time starts again. A paused subscription counts
+        none. The same overview may be passed again and changes nothing.
+        """
         living = {each.instance_id for each in cluster.instances}
         ownerless = (
             {} if cluster.paused else {p.partition: p.epoch for p in cluster.partitions if p.owner not in living}
@@ -98,7 +111,10 @@ class OrphanTracker:
 
 
 class Health:
-    """The health of one node, in all of its databases. Any thread."""
+    """The health checks of a node, over all of its supervisors.
+
+    Any thread may call the methods.
+    """
 
     def __init__(self, monitored: Sequence[MonitoredSupervisor]) -> None:
         self._monitored = monitored
@@ -106,7 +122,10 @@ class Health:
         self._lock = threading.Lock()
 
     def alive(self) -> HealthReport:
-        """Liveness. Waits for nothing: the backlog is that of the last overview."""
+        """Return the liveness report without waiting for the database.
+
+        A probe is started only so that the body shows the latest backlog.
+        """
         for each in self._monitored:
             each.probe.request()
         vitals = [each.vitals() for each in self._monitored]
@@ -118,7 +137,7 @@ class Health:
         return self._build_report(problems, vitals, [each.probe.latest for each in self._monitored])
 
     def ready(self) -> HealthReport:
-        """Readiness. Waits for the databases, `PROBE_TIMEOUT` at most."""
+        """Return the readiness report. Wait at most `PROBE_TIMEOUT` seconds for all databases together."""
         asked, until = [each.probe.request() for each in self._monitored], time.monotonic() + PROBE_TIMEOUT
         results = [
             each.probe.wait(since, until - time.monotonic()) or each.probe.latest
@@ -174,7 +193,10 @@ def _list_database_problems(
 
 
 def _is_silent(process: ProcessVitals, lease: float) -> bool:
-    """True if silent, and not for a handler that holds the interpreter: the supervisor ends that one itself."""
+    """Return True if a process is silent, and not because of a handler that holds the interpreter.
+
+    The supervisor ends such a handler by itself.
+    """
     return process.silent > SILENT * lease and not process.vouched and process.handler is None
 
 
@@ -203,7 +225,7 @@ def _supervisor_body(
 
 
 def _backlog(monitored: MonitoredSupervisor, result: ProbeResult | None) -> dict[str, Any] | None:
-    """The backlog as last seen; it never fails a health check."""
+    """Return the backlog from the last overview, or None. A backlog never fails a health check."""
     cluster = _cluster(result.overview if result else None, monitored.subscription)
     if result is None or cluster is None:
         return None
@@ -224,7 +246,10 @@ def _rounded(value: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Sibling:
-    """One database. `href`: the link to its page; `trouble`: the reason that this node cannot work for it now."""
+    """A link to the dashboard of one of the node's databases.
+
+    `trouble` is the first reason why this node cannot work for the database now, or None.
+    """
 
     name: str
     href: str
@@ -236,12 +261,12 @@ Siblings = Callable[[], Sequence[Sibling]]
 
 
 def folder(place: int) -> str:
-    """The path of the page of the database at this place; the first is at the address itself."""
+    """Return the URL folder of the dashboard of the database at a place: empty for the first one."""
     return f"{FOLDER}/{place + 1}/" if place else ""
 
 
 def siblings(monitored: Sequence[MonitoredSupervisor], here: int) -> Sequence[Sibling]:
-    """The databases as listed on the page of the one at `here`, itself included; empty if it is the only one."""
+    """Return links to the dashboards of all databases of the node, or nothing if there is only one."""
     if len(monitored) < 2:
         return ()
     up = "../../" if here else "./"

@@ -1,4 +1,4 @@
-"""A node as it is monitored: the state of its supervisor, its meters, and its database."""
+"""State of a monitored node: its supervisors, their processes, meters and databases."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -10,10 +10,13 @@ from partbox.observe.metrics.meter import Meters
 
 @dataclass(frozen=True, slots=True)
 class ProcessVitals:
-    """A worker process, as its supervisor sees it. `silent`: seconds since its last sign of life; `handler`: seconds
-    that its longest handler has run, None if none runs; `vouched`: its lease is renewed; `trusted`: it holds a lease
-    now; `unread`, `unsaved`: seconds since it could last read, and save; `partitions`: the number that it says it
-    owns; `entering`: seconds for which it has been in its lifespan, 0.0 once it works."""
+    """The state of a worker process, as its supervisor sees it. Times are in seconds.
+
+    `silent` is the time since its last sign of life, `handler` the run time of its longest handler (None if none runs).
+    `unread` and `unsaved` are the times since it could last read and save. `entering` is the time that it has spent in
+    its lifespan so far, 0.0 once it works. `vouched` means that its lease is renewed, `trusted` that it holds a lease
+    now. `partitions` is the number that the process itself reports as owned.
+    """
 
     pid: int
     ready: bool
@@ -30,12 +33,12 @@ class ProcessVitals:
 
 @dataclass(frozen=True, slots=True)
 class SupervisorVitals:
-    """A supervisor at one moment; times are in seconds.
+    """The state of a supervisor at one moment. Times are in seconds.
 
-    `loop_age`: since its loop last turned, 0.0 while it waits for the database; `heartbeat_age`: since the last
-    successful heartbeat, None if there was none; `deaths`: processes that died within the last minute, `crash_loop` if
-    those are too many; `hindrance`: the reason that a database, one of several, cannot be worked for; it may be shown
-    to anybody.
+    `loop_age` is the time since its loop last turned, 0.0 while it waits for the database. `heartbeat_age` is the time
+    since the last successful heartbeat, None if there was none. `deaths` counts the processes that died within the last
+    minute, and `crash_loop` is True if that is too many. `hindrance` says why the supervisor cannot work for a
+    database, one of several; the text is safe to show to anybody.
     """
 
     started: bool
@@ -54,7 +57,7 @@ class SupervisorVitals:
 
 @dataclass(frozen=True, slots=True)
 class MonitoredSupervisor:
-    """One supervisor and its database; `database` names it among several."""
+    """A supervisor and its database, which `database` names if there are several."""
 
     database: str
     node: str
@@ -64,5 +67,5 @@ class MonitoredSupervisor:
     vitals: Callable[[], SupervisorVitals]
 
     def instances(self) -> Collection[UUID]:
-        """The present instances of this node's processes."""
+        """Return the ids of the instances that this node's processes are now."""
         return {process.instance for process in self.vitals().processes if process.instance is not None}

@@ -1,4 +1,4 @@
-"""Log lines: the table of their names, the function that logs one, and their two formats."""
+"""Log lines: the table of their names, the function that writes one, and their two formats."""
 
 from partbox.observe.logs.formats import JsonLines
 

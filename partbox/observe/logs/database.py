@@ -1,6 +1,7 @@
-"""The database of a log line, if a node works for several: a name for people, without secrets.
+"""The name of the database that log lines are about, on a node that works for several.
 
-A worker process has one. Each thread of the supervisor's process sets its own.
+The name is for people and holds no secrets. A worker process has one database, whereas each thread of the supervisor's
+process sets its own.
 """
 
 from collections.abc import Iterator
@@ -12,13 +13,13 @@ _of_process = ""
 
 
 def current() -> str:
-    """The name of the current database; empty if there is only one."""
+    """Return the name of the current database, or an empty string if the node has only one."""
     return _of_thread.get() or _of_process
 
 
 @contextmanager
 def about(name: str) -> Iterator[None]:
-    """Set the database of this thread's log lines for a block."""
+    """Name the database of this thread's log lines inside the block."""
     token = _of_thread.set(name)
     try:
         yield
@@ -27,6 +28,6 @@ def about(name: str) -> Iterator[None]:
 
 
 def set_log_database(name: str) -> None:
-    """Set the database of this process's log lines."""
-    global _of_process  # noqa: PLW0603  one a process
+    """Name the database of all log lines of this process."""
+    global _of_process  # noqa: PLW0603  one a process  one for each process  one for each process
     _of_process = name

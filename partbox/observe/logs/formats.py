@@ -1,6 +1,7 @@
-"""The two formats of log lines: text for people, or one JSON object a line for programs.
+"""The two formats of log lines: text for people, and one JSON object a line for programs.
 
-An application that sets up logging itself may use `JsonLines` in a handler of its own.
+Both mask secrets and escape control characters. An application that sets up logging by itself may use `JsonLines` in a
+handler of its own.
 """
 
 import logging
@@ -15,16 +16,19 @@ from partbox.text.secrets import masked, masked_fields
 
 HEAD = "%(asctime)s %(levelname)s %(name)s[%(process)d]"
 MARGIN = "\n    "
-LONGEST = 4_096  # bytes of a JSON line: a pipe does not mix those of several processes
-LEAST = 200  # characters kept of what is cut
+# At most this many bytes, because a pipe does not mix lines of that size from several processes.
+LONGEST = 4_096
+# A shortened text keeps at least half of this many characters.
+LEAST = 200
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class TextLines(logging.Formatter):
-    """`2026-01-31 09:00:00,123 ERROR partbox.worker[4711]: …`; the trace of an error follows, indented.
+    """A formatter of lines such as `2026-01-31 09:00:00,123 ERROR partbox.worker[4711]: …`.
 
-    Only a record begins at the margin, whatever is in its text: what a publisher sent may be in an error's.
-    If a node works for several databases, the name follows the process: `partbox.worker[4711] orders:`.
+    If a node works for several databases, the name of the database follows the process: `partbox.worker[4711] orders:`.
+    The traceback of an error follows, indented. Only records begin at the margin, even if an error quotes line breaks
+    that a publisher sent.
     """
 
     def __init__(self) -> None:
@@ -36,7 +40,8 @@ class TextLines(logging.Formatter):
         return f"{HEAD % vars(record)} {name}: {record.message}"
 
     def format(self, record: logging.LogRecord) -> str:
-        # A trace that another handler's formatter has left in the record is not masked.
+        """Return the record as one line with indented continuation lines."""
+        # A traceback text that another handler's formatter has cached in the record is not masked.
         kept, record.exc_text = record.exc_text, None
         try:
             return indented(super().format(record))
@@ -48,9 +53,10 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """An object with `time`, `level`, `logger`, `pid`, `event`, `message`, the record's own fields, and `trace`.
+    """A formatter of lines that are JSON objects.
 
-    Also `database`, if a node works for several.
+    A line has `time`, `level`, `logger`, `pid`, `event`, `message`, the record's own fields and, for an error, `trace`.
+    On a node with several databases it has `database`.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -72,13 +78,15 @@ class JsonLines(logging.Formatter):
 
 
 def indented(text: str) -> str:
-    """The printable text, with every line but the first indented."""
+    """Return the text with unprintable characters escaped and every line but the first indented."""
     return printable(text).replace("\n", MARGIN)
 
 
 def _fit_line(line: dict[str, Any]) -> str:
-    """The line as JSON; if too long, the middle of its longest texts is cut: a trace begins with the call and ends with
-    the error."""
+    """Return the line as JSON, with the middle of its longest texts cut until the line fits into `LONGEST` bytes.
+
+    The middle is cut because a traceback begins with the call and ends with the error.
+    """
     text = _json(line)
     while len(text.encode()) > LONGEST:
         name, longest = max(
@@ -95,6 +103,7 @@ def _fit_line(line: dict[str, Any]) -> str:
 def _json(line: dict[str, Any]) -> str:
     try:
         text = orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS)
-    except TypeError:  # a lone surrogate, a number beyond 64 bits, an object without a text, in an application's field
+    # A field of the application holds a lone surrogate, a number beyond 64 bits, or an object without a text.
+    except TypeError:
         text = orjson.dumps({name: ascii(value) for name, value in line.items()})
     return printable_json(text.decode())

@@ -1,6 +1,7 @@
-"""Logs one line: every line has a name, whose level and fields are in one table (`table`).
+"""The function that writes every log line of partbox.
 
-Texts of events and errors are cut, escaped and rid of passwords first.
+Each line has a name, whose level and fields are in the table `LOG_EVENTS`. Texts of events and errors are shortened,
+escaped and masked first.
 """
 
 import logging
@@ -17,7 +18,8 @@ from partbox.observe.logs.table import LOG_EVENTS, PREFIX
 from partbox.text.printing import printable_line, text_of
 from partbox.text.secrets import masked
 
-LONGEST = 1_000  # characters of one argument in a line
+# Characters of one argument in a line.
+LONGEST = 1_000
 FULL_DISK: Final = "a disk of the PostgreSQL server is full: make room there, and all goes on by itself: "
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
@@ -35,15 +37,16 @@ def log_event(
     trace: BaseException | ExcInfo | None = None,
     **fields: object,
 ) -> None:
-    """Log `text % arguments` as the log event `name`, with `fields`, those of the event it is `about`, and the trace of
-    an error, or of a tuple of its type, itself and its frames. If a node works for several databases, the field
-    `database` names its own.
+    """Log `text % arguments` as the log event `name`, with the level and rate limit of the table.
 
-    Lines that may come in floods are limited to ten within ten seconds; the others are logged at DEBUG, and the next
-    line counts them.
+    `fields` become fields of the log record, `about` adds the fields of a delivered event, and `trace` adds the
+    traceback of an error or of a tuple of its type, itself and its frames. If a node works for several databases, the
+    field `database` names the current one. At most ten lines of a rate-limited kind within ten seconds keep their
+    level. Further lines are logged at DEBUG, and the next line counts them.
     """
     event = LOG_EVENTS[name]
-    log.disabled = False  # dictConfig of an application disables all loggers that it does not know
+    # `logging.config.dictConfig` of an application disables all loggers that it does not know.
+    log.disabled = False
     level, more = event.level, ""
     if not event.every:
         kind = (log.name, name, text, fields.get("handler"), fields.get("subscription"), current())
@@ -52,8 +55,8 @@ def log_event(
         where = {"database": current()} if current() else {}
         named = {"event": PREFIX + name, **where, **(_event_fields(about) if about is not None else {}), **fields}
         message, shown_arguments = text + more, [_printable_value(each) for each in arguments]
-        # Ever less, until it works: a record factory may use one of these names, a filter may fail, an error may raise
-        # when it is formatted. No worker ends of it.
+        # Each attempt passes less to logging: a record factory may use one of the field names, a filter may fail, and
+        # an error may raise while it is formatted. None of this may end a worker.
         for options in ({"extra": named, "exc_info": _exc_info(trace)}, {"exc_info": _exc_info(trace)}, {}):
             try:
                 return log.log(level, message, *shown_arguments, stacklevel=2, **options)
@@ -64,15 +67,17 @@ def log_event(
 
 
 def is_ctrl_c(error: BaseException) -> bool:
-    """True for Ctrl-C, which only the main thread gets."""
+    """Return True if the error is Ctrl-C, which only the main thread gets."""
     return issubclass(type(error), KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 def _exc_info(error: BaseException | ExcInfo | None) -> ExcInfo | None:
-    """The `exc_info` of an error, without calling the error, which may be anything."""
-    if error is None or type(error) is tuple:  # isinstance would ask the error for its class
+    """Return the `exc_info` of an error without calling any method of the error, which may be of any class."""
+    # `isinstance` would ask the error for its class.
+    if error is None or type(error) is tuple:
         return error
     failed = cast("BaseException", error)
+    # The descriptor of BaseException is called, because an exception class may override `__traceback__`.
     return type(failed), failed, _TRACEBACK(failed)
 
 
@@ -90,12 +95,13 @@ def _event_fields(event: DeliveredEvent) -> dict[str, object]:
 
 
 def _printable_value(value: object) -> Any:
-    """A number, or the text of an error, an event or any value in one line."""
+    """Return a number unchanged, and anything else as the text of one line."""
     if issubclass(type(value), int | float):
         return value
-    text = text_of(value)[: 2 * LONGEST]  # a little more than fits
+    # A little more than fits, because masking may shorten the text.
+    text = text_of(value)[: 2 * LONGEST]
     if isinstance(value, BaseException):
         text = " ".join(text.split())
-    # PostgreSQL's hint does not always come, or comes last, where it may be cut off.
+    # PostgreSQL's own hint is not always there, and stands at the end, where it may be cut off.
     remedy = FULL_DISK if issubclass(type(value), DiskFull) else ""
     return printable_line(masked(remedy + text), LONGEST)

@@ -1,4 +1,4 @@
-"""Sets up logging in `partbox worker` and in worker processes; an application's own setup is left alone."""
+"""Logging setup of `partbox worker` and of worker processes. An application's own setup is left alone."""
 
 import logging
 import os
@@ -20,16 +20,17 @@ from partbox.text.wording import counted
 
 log = logging.getLogger("partbox")
 
-WRITE_TIMEOUT = 0.5  # seconds that a caller waits for its line, until the reader counts as stalled
-MAX_WAITING = 256  # lines that wait for a stalled reader
+WRITE_TIMEOUT = 0.5  # seconds
+MAX_WAITING = 256  # lines
 
 
 class StallTolerantWriter:
-    """Writes lines to a file descriptor whose reader may stall; `note` makes the line about a number of lost ones.
+    """A writer of lines to a file descriptor whose reader may stall.
 
-    A thread of its own writes. A caller waits until its line is written, so that the last lines of a dying process are
-    not lost; but not for long: once the reader has stalled, nobody waits any more. Some lines are kept then, further
-    ones are counted, and the count is written when the reader goes on.
+    A thread of its own writes the lines. `write` waits until the line is out, so that the last lines of a dying process
+    are not lost. After `WRITE_TIMEOUT` seconds the reader counts as stalled, and nobody waits any more until it reads
+    again. Meanwhile `MAX_WAITING` lines are kept and further lines are only counted. `note` returns the line that
+    reports the count once the reader goes on.
     """
 
     def __init__(self, fd: int, note: Callable[[int], bytes]) -> None:
@@ -39,16 +40,20 @@ class StallTolerantWriter:
 
     def _reset(self) -> None:
         self._pid = os.getpid()
-        # Reentrant, as the lock of a logging handler: a signal's handler may log.
+        # The lock is reentrant like that of a logging handler, because a signal handler may log.
         self._changed = threading.Condition(threading.RLock())
         self._waiting: deque[bytes] = deque()
         self._started = self._is_stalled = False
         self._accepted = self._written = self._lost = 0
 
     def write(self, line: bytes) -> None:
-        """Write the line, or keep it for later, or count it. Any thread; waits for `WRITE_TIMEOUT` at most."""
+        """Write a line, or queue it, or only count it.
+
+        Any thread may call. The wait is at most `WRITE_TIMEOUT` seconds.
+        """
+        # After a fork, the writer thread and the queued lines still belong to the parent.
         if self._pid != os.getpid():
-            self._reset()  # forked: the thread is the parent's, and so are the lines that wait
+            self._reset()
         with self._changed:
             if len(self._waiting) >= MAX_WAITING:
                 self._lost += 1
@@ -61,10 +66,11 @@ class StallTolerantWriter:
                 threading.Thread(target=self._run, name="partbox-log", daemon=True).start()
                 self._started = True
             if not self._is_stalled:
+                # The line is not out in time, so the reader counts as stalled.
                 self._is_stalled = not self._changed.wait_for(lambda: self._written >= position, WRITE_TIMEOUT)
 
     def flush(self) -> None:
-        """Wait until every line is out, for `WRITE_TIMEOUT` at most."""
+        """Wait until every line is out, but at most `WRITE_TIMEOUT` seconds."""
         with self._changed:
             if self._pid == os.getpid():
                 self._changed.wait_for(lambda: self._written == self._accepted and not self._lost, WRITE_TIMEOUT)
@@ -85,22 +91,24 @@ class StallTolerantWriter:
                 self._changed.notify_all()
 
     def _write_fully(self, line: bytes) -> None:
-        """Write the whole line, however long that takes; drop it if there is no reader."""
+        """Write the whole line, however long that takes. Drop it if the reader is gone."""
         with suppress(OSError):
             while line:
                 try:
                     line = line[os.write(self._fd, line) :]
-                except BlockingIOError:  # another process that shares it made it non-blocking
+                except BlockingIOError:
+                    # Another process that shares the descriptor has made it non-blocking.
                     select.select((), (self._fd,), ())
 
 
 Format = Literal["text", "json"]
 
-_warned_strays: set[str] = set()  # of strays
+# Texts about unknown variables that were logged or shown already.
+_warned_strays: set[str] = set()
 
 
 class StderrHandler(logging.Handler):
-    """Writes to standard error; if its reader stalls, lines are lost, and delivery goes on."""
+    """A log handler for standard error. If its reader stalls, log lines are lost and delivery goes on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +117,8 @@ class StderrHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = self._line(record)
-        except Exception:  # not `handleError`, which would wait for the reader
+        # `Handler.handleError` would write to standard error directly and wait for the reader.
+        except Exception:
             line = masked(indented(format_exc())).encode(errors="backslashreplace")
         self._writer.write(line)
 
@@ -129,9 +138,10 @@ class StderrHandler(logging.Handler):
 
 
 def configure(format: Format, level: int | None = None) -> None:
-    """Log to standard error in this format and from this level; None: INFO, or the present level.
+    """Log to standard error in this format and from this level.
 
-    A second call changes both. An application's own setup is left as it is.
+    None means INFO at the first call and the present level afterwards. A second call changes both. If the application
+    has set up logging by itself, nothing changes.
     """
     root = logging.getLogger()
     own_handler = next((each for each in root.handlers if isinstance(each.formatter, TextLines | JsonLines)), None)
@@ -147,21 +157,22 @@ def configure(format: Format, level: int | None = None) -> None:
 
 
 def configured_level(settings: Settings) -> int | None:
-    """The level that was set; None for the default, which overrides no setup of an application."""
+    """Return the log level that was set, or None for the default, which must not override an application's setup."""
     said = settings.origins["log_level"] != "default"
     return logging.getLevelNamesMapping()[settings.log_level.upper()] if said else None
 
 
 def worker_level(settings: Settings) -> int:
-    """The level of worker processes: the setting, else that of this process."""
+    """Return the log level of worker processes: the configured one, or else that of this process."""
     said = configured_level(settings)
     return logging.getLogger().getEffectiveLevel() if said is None else said
 
 
 def warn_of_strays() -> None:
-    """Warn of variables of the environment that look like settings and are none; the same text once in a process.
+    """Warn of environment variables that look like settings and are none, once for each text in a process.
 
-    They are no errors: Kubernetes adds PARTBOX_SERVICE_HOST and the like to containers beside a service of that name.
+    Such variables are no errors: Kubernetes adds PARTBOX_SERVICE_HOST and the like to containers beside a service of
+    that name.
     """
     text = strays()
     if text is not None and text not in _warned_strays:
@@ -170,16 +181,16 @@ def warn_of_strays() -> None:
 
 
 def take_strays_text() -> str | None:
-    """The text that `warn_of_strays` would log; from now on it counts as logged."""
+    """Return the text that `warn_of_strays` would log, and mark it as logged."""
     text = strays()
     _warned_strays.update(() if text is None else (text,))
     return text
 
 
 def _may_block() -> bool:
-    """True if standard error is a pipe, a socket or a terminal."""
+    """Return True if standard error is a pipe, a socket or a terminal, and False if it is a file or closed."""
     try:
         mode = os.fstat(sys.stderr.fileno()).st_mode
-    except (OSError, ValueError, AttributeError):  # closed, or not a file
+    except (OSError, ValueError, AttributeError):
         return False
     return not stat.S_ISREG(mode)

@@ -1,6 +1,6 @@
-"""The table of all log events: name, level, fields.
+"""The table of all log events: their names, levels and fields.
 
-The name is the field `event` of the log record, with `partbox.` before it. `docs/logs.md` says what each means.
+The field `event` of a log record holds the name with `partbox.` before it. `docs/logs.md` describes each event.
 """
 
 from collections.abc import Iterator
@@ -9,13 +9,17 @@ from logging import getLevelNamesMapping
 
 PREFIX = "partbox."
 LEVELS = getLevelNamesMapping()
+# Fields of a line about one event. The aggregate id is in the text only, and the payload is in neither.
 EVENT = "subscription, partition, record_id, event_id, event_type, aggregate_type, attempt, epoch"
-"""The fields of a line about one event. Its aggregate id is in the text only, its payload nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """`fields` beside `event`, and those of an event where it is `about` one. `every` False: rate-limited."""
+    """The level and fields of a log event.
+
+    `fields` come beside `event`, and beside the fields of a delivered event if `about` is True. Lines are rate-limited
+    if `every` is False.
+    """
 
     level: int
     fields: tuple[str, ...] = ()
@@ -23,8 +27,8 @@ class LogEvent:
     every: bool = True
 
 
-# The name, the level, `event` for a line about one, `limited` for a rate-limited one, and behind a colon the fields of
-# its own.
+# Each row has the name, the level, `event` if the line is about one event, `limited` if the line is rate-limited, and
+# its own fields behind a colon.
 TABLE = """
 # Of events.
 dead ERROR event: handler attempts

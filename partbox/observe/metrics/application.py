@@ -1,4 +1,4 @@
-"""The metrics in an application's own registry: the events it has published, and the workers in its process."""
+"""Metrics in an application's own registry: its published events, and the workers in its process."""
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ from partbox.observe.metrics.table import BY_NAME
 
 
 class ApplicationCollector(Collector):
-    """The collector of one registry, shared by all its outboxes: equal series are summed."""
+    """The collector of one registry, shared by all outboxes of the process. Equal series are summed."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -31,18 +31,24 @@ class ApplicationCollector(Collector):
             self._published += events
 
     def add(self, subscription: str, meters: Meters) -> None:
-        """Show these meters too; once their node has ended, only their counts remain, merged with those of others."""
+        """Show a node's meters too.
+
+        Once the node has ended, its meters are merged with the meters of earlier nodes, so that only the counts remain.
+        """
         meters.ended = partial(self._merge, subscription, meters)
         with self._lock:
             self._meters.append((subscription, meters))
 
     def meters(self, subscription: str, handlers: Iterable[str], sinks: Iterable[str] = ()) -> Meters:
-        """The meters of workers with these handlers, shared with earlier ones so that short workers leak nothing."""
+        """Return the meters of a worker with these handlers and sinks.
+
+        Workers with the same names share their meters, so that many short-lived workers leak no memory.
+        """
         with self._lock:
             return self._shared(subscription, Layout(handlers, sinks))
 
     def describe(self) -> list[Family]:
-        """The names, so that the registry can detect duplicates."""
+        """Return the families without values, so that the registry can detect duplicate names."""
         return list(self._families(0, []))
 
     def collect(self) -> Iterator[Family]:
@@ -60,7 +66,7 @@ class ApplicationCollector(Collector):
         return self._totals[key]
 
     def _merge(self, subscription: str, ended: Meters) -> None:
-        """A second time does nothing."""
+        """Keep only the counts of an ended node. A second call does nothing."""
         with self._lock:
             if any(meters is ended for _, meters in self._meters):
                 self._shared(subscription, ended.layout).absorb(ended)
@@ -78,7 +84,10 @@ _registering = threading.Lock()
 
 
 def application_collector(registry: CollectorRegistry, prefix: str) -> ApplicationCollector:
-    """The collector of this registry, registered at the first call. SettingsError if its names are taken."""
+    """Return the collector of this registry and prefix, and register it at the first call.
+
+    Raise SettingsError if the registry has metrics of others with the same names.
+    """
     if not isinstance(registry, CollectorRegistry):
         raise SettingsError(f"registry = {registry!r} must be a prometheus_client.CollectorRegistry, such as REGISTRY")
     with _registering:

@@ -1,4 +1,4 @@
-"""Readings of meters, and overviews of databases, as Prometheus metric families."""
+"""Prometheus metric families made from readings of meters and from overviews of databases."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -27,15 +27,17 @@ FAMILIES: dict[str, Callable[..., Family]] = {
 
 
 class LabelledReading(NamedTuple):
-    """A reading of the processes of one subscription; `labels` are the label values of every series."""
+    """A reading of one subscription's processes, with the label values that every series gets."""
 
     labels: Labels
     reading: MeterReading
 
 
 class LabelledOverview(NamedTuple):
-    """An overview of an outbox; `labels` are the label values that come before those of a series, `own_instances` the
-    instances of this node."""
+    """An overview of an outbox.
+
+    `labels` are the label values that come before a series' own, `own_instances` the instances of this node.
+    """
 
     labels: Labels
     overview: Overview
@@ -43,12 +45,12 @@ class LabelledOverview(NamedTuple):
 
 
 def family(prefix: str, metric: Metric, extra: Labels = ()) -> Family:
-    """The metric without values. `extra`: names of the labels that come before its own."""
+    """Return the family of a metric without values. `extra` names the labels that come before the metric's own."""
     return FAMILIES[metric.kind](f"{prefix}_{metric.name}", metric.meaning, labels=[*extra, *metric.labels])
 
 
 def process_families(prefix: str, readings: Sequence[LabelledReading], extra: Labels = ()) -> Iterator[Family]:
-    """The metrics of processes. Readings with the same labels are summed."""
+    """Yield the metrics of worker processes. Readings with the same labels are summed."""
     for metric in MEASURED:
         made = family(prefix, metric, extra)
         for labels, cells in sorted(_gather_values(metric, readings).items()):
@@ -67,7 +69,7 @@ def process_families(prefix: str, readings: Sequence[LabelledReading], extra: La
 
 
 def label_value(value: str) -> str:
-    """A label value that can be encoded: an application's names may hold what UTF-8 cannot."""
+    """Return a label value that UTF-8 can encode: names from the application may hold lone surrogates."""
     return value.encode(errors="backslashreplace").decode()
 
 
@@ -94,12 +96,12 @@ def _cells(metric: Metric, reading: MeterReading, value: str) -> list[float]:
 
 
 def merge_values(metric: Metric, values: Iterable[float]) -> float:
-    """The value of a series that several have."""
+    """Return the value of a series that several sources report: their maximum or their sum, as the metric asks."""
     return max(values, default=0.0) if metric.greatest else sum(values)
 
 
 def database_families(prefix: str, overviews: Sequence[LabelledOverview], extra: Labels = ()) -> Iterator[Family]:
-    """The metrics of databases, of all their subscriptions."""
+    """Yield the metrics of databases, for all of their subscriptions."""
     for metric in METRICS:
         if metric.name not in _ROWS:
             continue

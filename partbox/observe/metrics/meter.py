@@ -1,8 +1,8 @@
-"""The counters of a worker process, in its supervisor's shared memory, or in plain memory.
+"""Counters of worker processes, in memory that the supervisor shares with them, or in plain memory.
 
 Each process writes only its own cells, so processes share no lock, and the counts of a killed process remain. (The
-multiprocess mode of prometheus-client writes files, named by an environment variable that must be set before its
-import, and keeps the gauges of the dead until somebody deletes them.)
+multiprocess mode of prometheus-client writes files, whose folder an environment variable must name before its import,
+and keeps the gauges of dead processes until somebody deletes them.)
 """
 
 import threading
@@ -25,8 +25,8 @@ from partbox.observe.metrics.table import (
 from partbox.observe.observer import Answer, Load, Observer, Turn
 from partbox.protocol.verdict import Verdict
 
+# The label of handlers that were registered after the memory was laid out.
 OTHER: Final = "other"
-"""The label of handlers that were registered after the memory was laid out."""
 
 MEASURED = tuple(
     metric
@@ -36,12 +36,18 @@ MEASURED = tuple(
 
 
 def width(metric: Metric) -> int:
-    """The number of cells of one series: for a histogram one for each bucket, one for what is above, and the sum."""
+    """Return the number of cells of one series.
+
+    A histogram has a cell for each bucket, one for larger values, and one for the sum.
+    """
     return len(metric.buckets) + 2 if metric.buckets else 1
 
 
 class Layout:
-    """The layout of cells: equal wherever it is made from the same names of handlers and sinks."""
+    """The positions of all series in a process's cells.
+
+    Layouts that are made from the same names of handlers and sinks are equal in every process.
+    """
 
     def __init__(self, handlers: Iterable[str], sinks: Iterable[str] = ()) -> None:
         self.handlers = tuple(dict.fromkeys([*handlers, OTHER]))
@@ -54,17 +60,17 @@ class Layout:
                 self.size += width(metric)
 
     def values(self, metric: Metric) -> tuple[str, ...]:
-        """The values of the metric's label beside the subscription; one empty string if it has none."""
+        """Return the values of the metric's label beside the subscription, or one empty string if there is none."""
         if "handler" in metric.labels:
             return self.sinks if metric.of_sinks else self.handlers
         return PARKED if "state" in metric.labels else ("",)
 
     def at(self, name: str, value: str = "") -> int:
-        """The first cell of this series."""
+        """Return the position of the first cell of a series."""
         return self._at[name, value]
 
     def series(self, value: str) -> dict[str, int]:
-        """The first cells of all series of this value, by the names of their metrics."""
+        """Return the first cells of all series with this label value, by metric name."""
         return {name: at for (name, its), at in self._at.items() if its == value}
 
 
@@ -80,19 +86,25 @@ class Meter:
 
     @classmethod
     def shared(cls, layout: Layout, context: Any) -> "Meter":
-        """In memory that children of `context` (multiprocess) inherit."""
+        """Return a meter in memory that child processes of `context` (multiprocess) inherit."""
         return cls(layout, context.RawArray("d", layout.size))
 
     def add(self, name: str, amount: float = 1.0) -> None:
-        """Increase a series that has no label beside the subscription."""
+        """Increase a series whose only label is the subscription."""
         with self.lock:
             self.cells[self.layout.at(name)] += amount
 
 
+# Called when the node has ended for good. From then on only the counts matter.
+
+
 @dataclass(frozen=True, slots=True)
 class MeterReading:
-    """The cells of a node at one moment: `counted` sums all, dead processes included, and is meaningless for gauges;
-    `living`: the cells of each living process."""
+    """The cells of a node at one moment.
+
+    `counted` sums the cells of all processes, living and dead, and means nothing for gauges. `living` has the cells of
+    each living process.
+    """
 
     layout: Layout
     counted: Sequence[float]
@@ -100,7 +112,7 @@ class MeterReading:
 
 
 class Meters:
-    """The meters of a node: its own, those of its living processes, and the counts of dead ones."""
+    """The meters of a node: its own meter, the meters of its living processes, and the counts of its dead processes."""
 
     def __init__(self, handlers: Iterable[str], sinks: Iterable[str] = ()) -> None:
         self.layout = Layout(handlers, sinks)
@@ -109,7 +121,6 @@ class Meters:
         self._past = [0.0] * self.layout.size
         self._lock = threading.Lock()
         self.ended: Callable[[], None] = lambda: None
-        """Called when their node has ended for good: from then on only the counts matter."""
 
     def join(self, meter: Meter) -> None:
         """Add the meter of a process that starts."""
@@ -117,7 +128,7 @@ class Meters:
             self._living.append(meter)
 
     def retire(self, meter: Meter) -> None:
-        """Close the meter of a dead process: its counts stay, its gauges go. Idempotent."""
+        """Remove the meter of a dead process, and keep its counts but not its gauges. A second call does nothing."""
         with self._lock:
             if not any(each is meter for each in self._living):
                 return
@@ -127,12 +138,13 @@ class Meters:
 
     def absorb(self, others: "Meters") -> None:
         """Add the counts of meters with the same layout, whose node has ended."""
+        # The first cells of the series, by metric name: of the subscription, of each handler, of each sink.
         counted = others.reading().counted
         with self._lock:
             self._past = [mine + theirs for mine, theirs in zip(self._past, counted, strict=True)]
 
     def reading(self) -> MeterReading:
-        """All of it, now."""
+        """Return the present cells of all processes."""
         with self._lock:
             living = [meter.cells[:] for meter in self._living]
             sources = [self._past, self.own.cells[:], *living]
@@ -140,13 +152,15 @@ class Meters:
 
 
 class MetricsRecorder(Observer):
-    """Counts for one process, or for a supervisor. No hook loops over events."""
+    """An observer that counts for one worker process, or for a supervisor.
+
+    No hook loops over events, so that counting costs the same for a long run of events as for one.
+    """
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
         self._cells = meter.cells
         self._lock = meter.lock
-        # The first cells of series, by the names of their metrics: of the subscription, of a handler, of a sink.
         self._at = meter.layout.series("")
         self._cells_of = {handler: meter.layout.series(handler) for handler in meter.layout.handlers}
         self._other = self._cells_of[OTHER]
@@ -237,7 +251,7 @@ class MetricsRecorder(Observer):
         self._meter.add("buried_instances_total", instances)
 
     def _observe(self, at: int, buckets: Sequence[float], seconds: float, times: int = 1) -> None:
-        """Add to the histogram that begins at this cell; the caller has locked the cells."""
+        """Add a value to the histogram that begins at this cell. The caller holds the lock."""
         seconds = max(0.0, seconds)
         self._cells[at + bisect_left(buckets, seconds)] += times
         self._cells[at + len(buckets) + 1] += seconds * times

@@ -1,6 +1,6 @@
-"""The places beside `/metrics` where the metrics of an outbox are shown: a registry, and displays of any kind.
+"""Places beside `/metrics` where an outbox shows its metrics: a Prometheus registry, and displays of other kinds.
 
-prometheus-client is loaded only if there is one.
+prometheus-client is loaded only if there is such a place.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,32 +18,36 @@ if TYPE_CHECKING:
 
 
 class Display(Observer):
-    """An observer that shows all metrics of a process at a place of its own, under names that begin with `prefix`."""
+    """An observer that shows all metrics of a process at a place of its own, with names that begin with `prefix`."""
 
     def show(self, prefix: str, collector: "Collector") -> Callable[[], None]:
-        """Show what the collector collects, until the function that is returned is called."""
+        """Show the metrics of the collector until the returned function is called."""
         raise NotImplementedError
 
     def recorder(self, prefix: str, subscription: str) -> Observer:
-        """The observer of a worker in this process for what no collector has."""
+        """Return the observer of a worker in this process that records the metrics missing from every collector."""
         raise NotImplementedError
 
 
 def displays(observers: Iterable[Observer]) -> list[Display]:
+    """Return the observers that are displays."""
     return [each for each in observers if isinstance(each, Display)]
 
 
 def with_recorders(
     observers: Sequence[Observer], meter: Meter | None, prefix: str, subscription: str
 ) -> list[Observer]:
-    """The observers of a worker or a supervisor, and those that count for its metrics."""
+    """Return the observers of a worker or a supervisor, together with the recorders of its metrics."""
     more = [] if meter is None else [MetricsRecorder(meter)]
     return [*observers, *more, *(each.recorder(prefix, subscription) for each in displays(observers))]
 
 
 class ApplicationRegistry(Observer):
-    """The metrics of an outbox in `registry` and on displays, which counts what is published as an observer. Not sent
-    to worker processes: no registry is shown there."""
+    """The metrics of an outbox in a registry and on displays.
+
+    As an observer, it counts the published events. Worker processes get an empty copy, because no registry is shown
+    there.
+    """
 
     def __init__(self, registry: "CollectorRegistry | None" = None, prefix: str = "") -> None:
         self._prefix = prefix
@@ -54,7 +58,7 @@ class ApplicationRegistry(Observer):
             self._application = application_collector(registry, prefix)
 
     def show_on(self, display: Display) -> None:
-        """Show them there too."""
+        """Show the metrics on this display too."""
         if self._application is None:
             from partbox.observe.metrics.application import ApplicationCollector
 
@@ -66,13 +70,13 @@ class ApplicationRegistry(Observer):
             self._application.count(len(events))
 
     def meters(self, subscription: str, handlers: Sequence[str], sinks: Sequence[str]) -> Meters | None:
-        """The meters of a worker in this process; None if they are shown nowhere."""
+        """Return the meters of a worker in this process, or None if they are shown nowhere."""
         return None if self._application is None else self._application.meters(subscription, handlers, sinks)
 
     def separate(
         self, subscription: str, handlers: Sequence[str], sinks: Sequence[str], *, wanted: bool
     ) -> Meters | None:
-        """The meters of a node; None unless `wanted`, or they are shown here."""
+        """Return new meters for a node, or None if they are neither `wanted` nor shown here."""
         if not wanted and self._application is None:
             return None
         meters = Meters(handlers, sinks)

@@ -26,7 +26,7 @@ STATUSES = ("pending", "completed", *PARKED, "discarded")
 
 
 class MetricSource(Enum):
-    """The source of a metric."""
+    """The source that a metric is measured at."""
 
     PROCESSES = "the worker processes of the node"
     NODE = "the node's supervisor"
@@ -37,10 +37,11 @@ class MetricSource(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric. `name` is without the prefix; `buckets` are the upper bounds of a histogram, in seconds.
+    """One metric.
 
-    Counters and histograms are summed over the processes of a node, dead ones included; gauges are those of the living:
-    their sum, or their `greatest`. `of_sinks`: only for handlers that are sinks.
+    `name` is without the prefix, and `buckets` are the upper bounds of a histogram in seconds. Counters and histograms
+    are summed over all processes of a node, living and dead. A gauge is the sum over the living processes, or their
+    maximum if `greatest` is True. `of_sinks` limits a metric to handlers that are sinks.
     """
 
     kind: Kind
