@@ -1,7 +1,7 @@
-"""Sinks of events: brokers, webhooks, files (`Sink`), and sinks of dead events (`dead`).
+"""Sinks of events for brokers, webhooks and files (`Sink`), and sinks of dead events (`dead`).
 
-A sink is a handler of lists: it sends what it gets, and an event counts as handled when the broker has acknowledged it.
-Each kind of broker has a file and an extra of its own, loaded with the first sink of its kind.
+A sink is a batch handler. An event counts as handled when the broker has acknowledged it. Each kind of broker has a
+module and an extra of its own, which is loaded with the first sink of that kind.
 """
 
 from importlib import import_module
@@ -17,6 +17,7 @@ from partbox.text.secrets import masked_url
 
 __all__ = ["Message", "Sink", "sink_of"]
 
+# The module in this package and the class, by URL scheme. The class makes a sink by `from_url(url, topic)`.
 KINDS: Final = {
     "stdout": ("lines", "StdoutSink"),
     "file": ("lines", "FileSink"),
@@ -32,15 +33,15 @@ KINDS: Final = {
     "https": ("webhook", "WebhookSink"),
     "sqs": ("sqs", "SqsSink"),
 }
-"""By scheme the module of this room and its class, which is made by `from_url(url, topic)`."""
 
 SHOWN: Final = "kafka://…, amqp://…, nats://…, redis://…, https://…, sqs://REGION, file:PATH or stdout:"
 
 
 def sink_of(url: str, topic: str | None = None, secret: str | None = None) -> Sink:
-    """The sink of a URL; SettingsError in one line if there is none, or if its extra is not installed.
+    """Return the sink that a URL names.
 
-    `secret` signs the requests of webhooks; others ignore it.
+    `topic` is the template for topics. `secret` signs the requests of a webhook, and other sinks ignore it. Raise
+    SettingsError, in one line, if the URL names no sink or if the sink's extra is not installed.
     """
     try:
         scheme = urlsplit(url).scheme

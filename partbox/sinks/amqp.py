@@ -1,7 +1,7 @@
-"""RabbitMQ, by aio-pika: `amqp://USER:PASSWORD@HOST/VHOST`, `amqps://…`, `?exchange=NAME` for another exchange than the
-default one, where the topic is the name of a queue.
+"""RabbitMQ sink, by aio-pika: `amqp://USER:PASSWORD@HOST/VHOST`, `amqps://…`.
 
-Messages are persistent, confirmed, and mandatory: one that no queue would get comes back as an error.
+`?exchange=NAME` selects an exchange other than the default one, where the topic is the name of a queue. Messages are
+persistent, confirmed and mandatory: a message that no queue would get comes back as an error.
 """
 
 import asyncio
@@ -16,21 +16,21 @@ from partbox.sinks.sink import RETRY_LATER, Result, Sink, broker_answer, library
 from partbox.text.dsn import query_of
 from partbox.text.secrets import masked_url
 
+# Options of the URL: `exchange`, and the options that aio-pika and aiormq read. Both ignore all others silently.
 OPTIONS: Final = frozenset(
     {
         "auth", "cadata", "cafile", "capath", "certfile", "exchange", "happy_eyeballs_delay", "heartbeat", "interleave",
         "keyfile", "name", "no_verify_ssl", "timeout",
     }
 )  # fmt: skip
-"""Options of the URL: `exchange`, and those that aio-pika and aiormq read, which ignore all others."""
 BLOCKED: Final = "RabbitMQ blocks publishers: it is out of memory or disk (`rabbitmqctl status` names the alarm)"
 
 
 class RabbitSink(Sink):
-    """Sends to an exchange of RabbitMQ ("" is the default one) with the topic as routing key.
+    """A sink that sends to an exchange of RabbitMQ ("" is the default one), with the topic as routing key.
 
-    The application property of each CloudEvents attribute is named as the AMQP binding says: `cloudEvents:id` … The
-    event id is the message id, too.
+    Each CloudEvents attribute is an application property with the name from the AMQP binding: `cloudEvents:id` and so
+    on. The event id is the message id too.
     """
 
     def __init__(self, url: str, topic: str = DEFAULT, *, exchange: str = "", **options: Any) -> None:
@@ -42,6 +42,7 @@ class RabbitSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "RabbitSink":
+        """Return the sink of a URL such as `amqp://USER:PASSWORD@HOST/VHOST?exchange=NAME`."""
         parts = urlsplit(url)
         if not parts.hostname:
             raise SettingsError(f"{masked_url(url)!r} names no host: write amqp://USER:PASSWORD@HOST/VHOST")
@@ -53,24 +54,25 @@ class RabbitSink(Sink):
         return cls(urlunsplit(parts._replace(query=urlencode(query))), topic, exchange=exchange)
 
     def check(self) -> None:
-        """SettingsError if the library is missing, or RabbitMQ has no such exchange, or no queue of a fixed topic."""
+        """Raise SettingsError if the library, the exchange or the queue of a fixed topic is missing."""
         library("aio_pika", "rabbitmq")
         if (self._exchange_name or self.topic.fixed) and (missing := broker_answer(self._find_missing())):
             raise SettingsError(missing)
 
     @property
     def trouble(self) -> str:
-        """The reason that no answer comes, if it is an alarm of RabbitMQ."""
+        """The reason why no answer comes, if an alarm makes RabbitMQ block publishers. Empty otherwise."""
         return BLOCKED if _is_blocked(self._connection) else ""
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """All in flight at once."""
+        """Send all messages at once and wait for their confirms."""
         try:
             exchange = await self._connect()
         except OSError as error:
             raise DownstreamUnavailable(f"RabbitMQ cannot be reached: {error}") from error
         pika = library("aio_pika", "rabbitmq")
         results: list[Result] = await asyncio.gather(*(self._publish(pika, exchange, message) for message in messages))
+        # If RabbitMQ closed the channel because of the message, a channel of its own shows it without a doubt.
         if len(messages) == 1 and isinstance(results[0], ChannelRefused):
             results = [await self._send_alone(pika, messages[0])]
         is_unusable = any(isinstance(result, ChannelRefused | UnrecoverableError) for result in results)
@@ -84,7 +86,6 @@ class RabbitSink(Sink):
             await connection.close()
 
     async def _connect(self) -> Any:
-        """The exchange, over a connection that is open."""
         async with self._connect_lock():
             if self._exchange is None or self._exchange.channel.is_closed:
                 await self.close()
@@ -94,12 +95,19 @@ class RabbitSink(Sink):
             return self._exchange
 
     async def _drop_connections(self, generation: int) -> None:
-        """Keep a blocked connection: RabbitMQ would not see that it is closed, and pay for each new one in memory."""
+        """Close the connection unless RabbitMQ blocks it.
+
+        RabbitMQ does not see that a blocked connection is closed, and would pay in memory for each new one.
+        """
         if not _is_blocked(self._connection):
             await super()._drop_connections(generation)
 
     async def _open_exchange(self) -> tuple[Any, Any]:
-        """Open a connection, and the exchange on it. It is not closed while it opens: it would stay open."""
+        """Open a connection and the exchange on it.
+
+        The connection is stored only when it is open, because a connection that is closed while it opens would stay
+        open.
+        """
         connection = self._make_connection()
         try:
             await connection.connect(timeout=self._timeout)
@@ -109,11 +117,11 @@ class RabbitSink(Sink):
             raise
 
     def _make_connection(self) -> Any:
-        # Not by `pika.connect`: a connection that was never made has to be closed, too.
+        # Not `aio_pika.connect`, because a connection that could not be established must be closed too.
         return library("aio_pika", "rabbitmq").Connection(library("yarl", "rabbitmq").URL(self._url))
 
     async def _get_exchange(self, connection: Any) -> Any:
-        """The exchange, by a channel of its own."""
+        """Return the exchange on a new channel of the connection."""
         channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
         if not self._exchange_name:
             return channel.default_exchange
@@ -123,7 +131,7 @@ class RabbitSink(Sink):
             raise LookupError(f"RabbitMQ has no exchange {self._exchange_name!r}: declare it") from None
 
     async def _find_missing(self) -> str | None:
-        """The part that is missing of the exchange, or of the queue of all."""
+        """Return a text about the missing exchange or the missing queue of the fixed topic, or None."""
         connection = self._make_connection()
         try:
             await connection.connect(timeout=self._timeout)
@@ -144,8 +152,13 @@ class RabbitSink(Sink):
         return f"RabbitMQ has no queue for {topic!r} at the exchange {self._exchange_name!r}: bind one"
 
     async def _send_alone(self, pika: Any, message: Message) -> Result:
-        """Send it on a channel of its own: the other may have been closed for a message of another list."""
-        if self._connection is None:  # closed for another list
+        """Send one message on a new channel.
+
+        The old channel may have been closed because of a message of another batch. If RabbitMQ closes the new one, the
+        message is refused for good.
+        """
+        # Another batch has closed the connection meanwhile.
+        if self._connection is None:
             return RETRY_LATER
         try:
             result = await self._publish(pika, await self._get_exchange(self._connection), message)
@@ -165,13 +178,15 @@ class RabbitSink(Sink):
         )
         try:
             await exchange.publish(body, routing_key=message.topic, mandatory=True)
-        except pika.exceptions.PublishError:  # it came back
+        # The broker returned the message, because no queue would get it.
+        except pika.exceptions.PublishError:
             return LookupError(self._no_queue(message.topic))
         except pika.exceptions.DeliveryError as error:
             return RuntimeError(f"RabbitMQ did not take it: {error}")
         except pika.exceptions.ChannelPreconditionFailed as error:
             return ChannelRefused(f"RabbitMQ says {error}")
-        except pika.exceptions.ChannelInvalidStateError:  # closed before this was sent
+        # The channel was closed before the message was sent.
+        except pika.exceptions.ChannelInvalidStateError:
             return RETRY_LATER
         except (pika.exceptions.AMQPError, OSError) as error:
             return DownstreamUnavailable(f"RabbitMQ: {error}")
@@ -179,12 +194,13 @@ class RabbitSink(Sink):
 
 
 def _is_blocked(connection: Any) -> bool:
-    """True while RabbitMQ takes no message over this connection."""
+    """Return True while RabbitMQ takes no messages over this connection."""
     if connection is None or connection.transport is None:
         return False
     waiting = connection.transport.ready()
+    # `ready()` ends at once unless it would have to wait.
     try:
-        waiting.send(None)  # it ends at once, unless it would have to wait
+        waiting.send(None)
     except StopIteration:
         return False
     waiting.close()
@@ -192,4 +208,7 @@ def _is_blocked(connection: Any) -> bool:
 
 
 class ChannelRefused(ValueError):
-    """The error of all messages on a closed channel: sending each alone, as retries do, shows which one caused it."""
+    """The error of all messages on a channel that RabbitMQ closed.
+
+    A retry sends each message alone, which shows the one that caused it.
+    """

@@ -1,8 +1,8 @@
-"""Appends whole lines to a file or to the standard output: all of what is given gets there, or none of it.
+"""Appending of whole lines to a file or to standard output: either all lines arrive or none.
 
-`write` may take a part: of a disk that is full, of a file that has a limit. A torn line would swallow the line that
-comes next, so what was taken is cut off again. Processes append one at a time, by a lock of the file that forked
-processes do not share, as they share the standard output; otherwise a cut could hit the line of another process.
+`write` may write a part only, on a full disk or at a file's size limit. A torn line would swallow the next one, so the
+written part is cut off again. Processes append one at a time, under a lock on the file that forked processes do not
+share in the way they share standard output. Without the lock, the cut could hit the line of another process.
 """
 
 import errno
@@ -15,19 +15,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_lock = threading.Lock()  # locks of files do not keep threads apart
+# Locks on files do not exclude the threads of one process from each other.
+_lock = threading.Lock()
 
 
 def open_for_append(path: Path) -> int:
-    """The descriptor of a file to append to, made if it is missing. OSError."""
+    """Return the descriptor of a file to append to, which is created if it is missing. Raise OSError."""
+    # Opened for reading too, so that the last line can be checked. A pipe opened for reading and writing would never
+    # wait for a reader.
     is_plain = not path.exists() or (path.is_file() and os.access(path, os.R_OK))
-    # Readable where it can be, to see whether its last line is whole; a pipe opened so would never wait for a reader.
     access = os.O_RDWR if is_plain else os.O_WRONLY
     return os.open(path, access | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def append(path: Path, lines: bytes) -> None:
-    """Append lines to the file and sync it. OSError if they are not there."""
+    """Append lines to the file and sync it. Raise OSError if they could not be written."""
     handle = open_for_append(path)
     try:
         with _lock_file(handle):
@@ -37,8 +39,9 @@ def append(path: Path, lines: bytes) -> None:
 
 
 def append_to_stdout(lines: bytes) -> None:
-    """Print lines. OSError if they are not there."""
-    sys.stdout.flush()  # what the application has printed stands before them
+    """Print lines. Raise OSError if they could not be written."""
+    # Text that the application has printed comes first.
+    sys.stdout.flush()
     handle = sys.stdout.fileno()
     with _lock_file(handle):
         _write_all(handle, lines, synced=False)
@@ -46,8 +49,12 @@ def append_to_stdout(lines: bytes) -> None:
 
 @contextmanager
 def _lock_file(handle: int) -> Iterator[None]:
-    """Keep others from appending to this file or pipe: to a pipe more than a page is not written in one go."""
-    import fcntl  # Windows has none, and runs no worker
+    """Keep other threads and processes from appending to this file or pipe.
+
+    Writes of more than a page to a pipe are not atomic.
+    """
+    # Windows has no fcntl, and runs no worker.
+    import fcntl
 
     kind = os.fstat(handle).st_mode
     with _lock:
@@ -62,12 +69,14 @@ def _lock_file(handle: int) -> Iterator[None]:
 
 
 def _write_all(handle: int, lines: bytes, *, synced: bool) -> None:
+    """Write all lines, or none of them to a file. `synced` waits until they are on the disk."""
     remaining = memoryview(lines)
     try:
         while remaining:
             try:
                 remaining = remaining[os.write(handle, remaining) :]
-            except BlockingIOError:  # another process that shares a pipe made it non-blocking
+            # Another process that shares the pipe has made it non-blocking.
+            except BlockingIOError:
                 select.select((), (handle,), ())
         if synced:
             _sync(handle)
@@ -77,8 +86,9 @@ def _write_all(handle: int, lines: bytes, *, synced: bool) -> None:
 
 
 def _truncate_written(handle: int, written: int) -> None:
-    """Take back what was written last, unless somebody without the lock has written since."""
-    with suppress(OSError):  # a pipe; a file that can only grow, whose next line then begins with a break
+    """Cut the last written bytes off again, unless a process without the lock has written since."""
+    # Pipes cannot be cut, nor can append-only files. In such a file the next line begins with a line break.
+    with suppress(OSError):
         end = os.lseek(handle, 0, os.SEEK_CUR)
         if written and os.fstat(handle).st_size == end:
             os.ftruncate(handle, end - written)
@@ -86,7 +96,7 @@ def _truncate_written(handle: int, written: int) -> None:
 
 
 def _is_torn(handle: int) -> bool:
-    """True if the file ends within a line, as a process that was killed or a machine that went down leaves it."""
+    """Return True if the file ends within a line, as a killed process or a crashed machine leaves it."""
     size = os.fstat(handle).st_size
     with suppress(OSError):
         return size > 0 and os.pread(handle, 1, size - 1) != b"\n"
@@ -97,5 +107,6 @@ def _sync(handle: int) -> None:
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # a pipe or a device, which has no disk behind it
+        # A pipe or a device, which has no disk behind it.
+        if error.errno != errno.EINVAL:
             raise

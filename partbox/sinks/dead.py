@@ -1,4 +1,4 @@
-"""The sink of dead events: from its URL to a function that sends one."""
+"""Sinks of dead events: functions that send one dead event to the target of a URL."""
 
 import re
 from collections.abc import Callable
@@ -15,8 +15,8 @@ from partbox.sinks.message import in_json
 from partbox.text.dsn import check_ports
 from partbox.text.secrets import masked
 
+# Takes a dead event and its error. If the function raises, it is called again later.
 DeadEventSender = Callable[[DeliveredEvent, str], None]
-"""Takes a dead event and its error; raises if it was not taken, and is then called again."""
 
 TIMEOUT = 30.0  # seconds
 _HEADER = re.compile(r"[!-~]+( [!-~]+)*")
@@ -24,7 +24,7 @@ SCHEMES = "file:PATH (JSON lines), stdout:, http://… or https://…"
 
 
 def build_dead_sender(url: str) -> DeadEventSender:
-    """The function for a URL; SettingsError in one line if the URL is invalid."""
+    """Return the sender for a URL. Raise SettingsError, in one line, if the URL is invalid."""
     parts = urlsplit(url)
     check_ports(url)
     plain = not (parts.netloc or parts.query or parts.fragment)
@@ -44,19 +44,22 @@ def _line(event: DeliveredEvent, error: str) -> bytes:
 
 
 def _post(url: str, event: DeliveredEvent, error: str) -> None:
-    """A POST of JSON; any answer but 2xx is an error."""
+    """Send the event as JSON by a POST. Any answer but 2xx is an error."""
     headers = {"Content-Type": "application/json", "Idempotency-Key": idempotency_key(event)}
     post(url, document(event, error), headers, TIMEOUT)
 
 
 def idempotency_key(event: DeliveredEvent) -> str:
-    """The event's own key where it has one that a header can hold (visible ASCII, single spaces), else its id."""
+    """Return the event's idempotency key if a header can hold it (visible ASCII, single spaces), else the event id."""
     key = event.idempotency_key
     return key if key is not None and _HEADER.fullmatch(key) else str(event.event_id)
 
 
 def document(event: DeliveredEvent, error: str) -> bytes:
-    """Everything that is known of a dead event, in one line; a payload that is not JSON as `payload_base64`."""
+    """Return all that is known of a dead event as one line of JSON.
+
+    A payload that is not JSON is in `payload_base64`.
+    """
     return orjson.dumps(
         {
             "record_id": event.id,

@@ -1,7 +1,8 @@
-"""One POST by the standard library, in a bounded time and memory, whatever the other side answers.
+"""One POST by the standard library, bounded in time and memory, however the other side answers.
 
-The timeout of a socket begins anew with each byte that comes. So the connection is cut when the time of the whole is
-over. The body of the answer is not read. A redirection is not followed: the POST would become a GET of another page.
+A socket's timeout starts again with each byte, so a timer cuts the connection when the time for the whole request is
+over. The body of the answer is not read. Redirections are not followed, because the POST would become a GET of another
+page.
 """
 
 import socket
@@ -17,7 +18,10 @@ SHOWN = 200  # characters of the reason of a refusal
 
 
 def post(url: str, body: bytes, headers: dict[str, str], timeout: float) -> None:
-    """Return when the other side has answered 2xx; OSError or HTTPException for any other answer, and for none."""
+    """Send a POST and return once the other side has answered 2xx.
+
+    Raise OSError or HTTPException for any other answer, and for none within `timeout` seconds.
+    """
     connections = _Connections()
     timer = Timer(timeout, connections.cut)
     timer.daemon = True
@@ -38,24 +42,26 @@ def post(url: str, body: bytes, headers: dict[str, str], timeout: float) -> None
 
 
 class _PlainConnection(HTTPConnection):
-    """A connection with a second handle of its socket: TLS takes the first one away."""
+    """A connection with a second handle of its socket, because TLS takes the first handle away."""
 
     handle: socket.socket | None = None
     is_cut: Event
 
     def connect(self) -> None:
+        """Connect, and duplicate the socket for the timer."""
         super().connect()
         self.handle = self.sock.dup()
-        if self.is_cut.is_set():  # before there was a handle
+        # The timer has ended before there was a handle to shut down.
+        if self.is_cut.is_set():
             raise TimeoutError
 
 
 class _TlsConnection(HTTPSConnection, _PlainConnection):
-    """The same with TLS, which begins once `_PlainConnection` is connected."""
+    """A TLS connection with a second handle. TLS starts after `_PlainConnection.connect`."""
 
 
 class _Connections(HTTPHandler, HTTPSHandler, HTTPRedirectHandler):
-    """The connections of one request, which may go by way of a proxy."""
+    """The connections of one request, which may go through a proxy."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,16 +75,19 @@ class _Connections(HTTPHandler, HTTPSHandler, HTTPRedirectHandler):
         return self.do_open(partial(self._make, _TlsConnection), request)
 
     def redirect_request(self, *_: Any) -> None:
+        # Follow no redirection: the POST would become a GET.
         return None
 
     def cut(self) -> None:
-        """End what the request waits for. Any thread."""
+        """Shut down the connections that the request waits for. Any thread may call."""
         self.is_cut.set()
         for handle in self._handles():
-            with suppress(OSError):  # it has ended by itself
+            # The connection has ended by itself.
+            with suppress(OSError):
                 handle.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
+        """Close the duplicates of the sockets."""
         for handle in self._handles():
             handle.close()
 

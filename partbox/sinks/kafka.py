@@ -1,9 +1,10 @@
-"""Kafka, by librdkafka: `kafka://HOST:PORT[,HOST:PORT…]`, settings of librdkafka as the query.
+"""Kafka sink, by librdkafka: `kafka://HOST:PORT[,HOST:PORT…]`, with settings of librdkafka as the query.
 
-The producer is idempotent and gapless: librdkafka keeps order per partition, and when it cannot bring one message
-there it fails those behind it too. Messages never run out of time in it, for one that does would leave a gap; when the
-sink's own time is over the producer is thrown away with all that is in it. So it is when the broker has refused a
-message: a producer without gaps sends nothing after that.
+The producer is idempotent and gapless. librdkafka keeps the order within each partition, and if it cannot deliver a
+message, it fails the messages behind it too. Messages never time out inside librdkafka, because an expired message
+would leave a gap. Instead the producer is discarded with all its messages when the sink's own timeout is over. The
+producer is discarded as well when the broker has refused a message, because a gapless producer sends nothing after
+that.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from partbox.text.dsn import query_of
 from partbox.text.secrets import masked_url
 from partbox.text.wording import hint
 
+# Common settings of librdkafka, to suggest one for a misspelt name. librdkafka does not list its own.
 KNOWN_SETTINGS: Final = (
     "acks", "batch.num.messages", "batch.size", "broker.address.family", "client.id", "client.rack",
     "compression.codec", "compression.level", "compression.type", "delivery.timeout.ms", "linger.ms",
@@ -37,19 +39,22 @@ KNOWN_SETTINGS: Final = (
     "ssl.endpoint.identification.algorithm", "ssl.key.location", "ssl.key.password", "ssl.key.pem",
     "ssl.keystore.location", "ssl.keystore.password", "topic.metadata.refresh.interval.ms", "transactional.id",
 )  # fmt: skip
-"""Settings of librdkafka that people use, to suggest one for a misspelt name: it does not list its own."""
+# Drops librdkafka's own log. Everything that matters in it comes as an error.
 SILENT_LOGGER: Final = SimpleNamespace(log=lambda *_: None)
-"""librdkafka's own log; what matters of it comes as an error."""
-POLL_PAUSE: Final = 0.002  # seconds between two questions for what became of messages
+# Seconds between two polls for delivery reports.
+POLL_PAUSE: Final = 0.002
 REMEDY: Final = "create it, or let the broker do so (auto.create.topics.enable)"
 
 
 class BatchRefused(ValueError):
-    """The broker has refused a batch: which message is to blame shows when each comes alone, as the failed do."""
+    """The broker refused a whole batch. Sent one by one, as failed events are, the message to blame shows."""
 
 
 class BrokerErrors:
-    """librdkafka's words on its brokers: the last `trouble`, and `fatal`, the producer is good for nothing any more."""
+    """A callback that keeps librdkafka's errors about its brokers.
+
+    `trouble` is the last error's text. `fatal` means that the producer is of no use any more.
+    """
 
     def __init__(self) -> None:
         self.trouble = ""
@@ -60,11 +65,11 @@ class BrokerErrors:
 
 
 class Producer:
-    """The one producer that all lists of a sink share. SettingsError for what it cannot be made of.
+    """The one producer that all batches of a sink share. Raise SettingsError if the configuration is wrong.
 
-    One task asks librdkafka for news while any list waits, for all of them: it does so in the event loop's own thread,
-    for another thread would wait each time for the interpreter. Whoever waits is woken when the last of its messages
-    has ended.
+    One task polls librdkafka for delivery reports while any batch waits. The task runs in the event loop's own thread,
+    because another thread would wait for the interpreter each time. A batch is woken when its last message has a
+    result.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -78,10 +83,12 @@ class Producer:
             raise SettingsError(f"kafka: {_config_refusal(error.args[0].str())}") from None
 
     async def send(self, messages: Sequence[Message]) -> list[Result]:
+        """Send messages and return their results, in the same order."""
         delivery = BatchDelivery(self, messages)
         self._waiting += 1
         try:
             await delivery.send()
+            # One task polls for all sends. A task of an earlier event loop is dead.
             if self._polling is None or self._polling.get_loop() is not asyncio.get_running_loop():
                 self._polling = asyncio.create_task(self._ask())
             results = await delivery.wait_results()
@@ -92,16 +99,17 @@ class Producer:
         return results
 
     async def poll_reports(self) -> None:
-        """Be told what became of messages, and give others their turn."""
+        """Call the callbacks of new delivery reports, and yield to other tasks."""
         try:
             self.client.poll(0)
-        except self.kafka.KafkaException:  # the producer has failed: those who wait are told by what is purged
+        # The producer has failed. The purge gives each waiting message its report.
+        except self.kafka.KafkaException:
             self.broker_errors.fatal = True
             self.client.purge()
         await asyncio.sleep(POLL_PAUSE)
 
     async def purge(self) -> None:
-        """Throw away what is in it; those who wait for it are told."""
+        """Discard all messages in the producer. Each waiting batch gets the reports."""
         await asyncio.to_thread(self.client.purge)
 
     async def _ask(self) -> None:
@@ -113,7 +121,7 @@ class Producer:
 
 
 class BatchDelivery:
-    """One list on its way."""
+    """A batch of messages on its way."""
 
     def __init__(self, producer: Producer, messages: Sequence[Message]) -> None:
         self._producer = producer
@@ -125,7 +133,10 @@ class BatchDelivery:
         self._done: asyncio.Future[None] | None = None
 
     async def send(self) -> None:
-        """Give all to librdkafka."""
+        """Hand over all messages to librdkafka.
+
+        Once a message is refused locally, later messages of its key are put off, so that they do not overtake it.
+        """
         produce, on_delivery_of = self._producer.client.produce, self._on_delivery
         trouble = self._producer.kafka.KafkaException, BufferError
         for place, message in enumerate(self._messages):
@@ -146,14 +157,16 @@ class BatchDelivery:
                     break
 
     async def wait_results(self) -> list[Result]:
+        """Wait until every message has a result, and return the results."""
         if self._pending:
             self._done = asyncio.get_running_loop().create_future()
             await self._done
         return self._results
 
     def _next_step(self, place: int, error: Exception) -> Callable[[], Awaitable[None]] | None:
-        """The step that has to come before the message can be sent; None: it has ended."""
-        if isinstance(error, BufferError):  # the producer's queue is full
+        """Return a step to await before the message is tried again, or None if the message has its result."""
+        # The producer's queue is full.
+        if isinstance(error, BufferError):
             return self._producer.poll_reports
         message, said = self._messages[place], error.args[0]
         if said.code() == self._producer.kafka.KafkaError._UNKNOWN_TOPIC and message.topic not in self._asked_topics:
@@ -163,13 +176,13 @@ class BatchDelivery:
         return None
 
     async def _ask(self, topic: str) -> None:
-        """A topic that was missing may be there now: librdkafka would ask for it only after minutes."""
+        """Ask the broker about a topic that was missing, because librdkafka would ask again only after minutes."""
         self._asked_topics.add(topic)
         with suppress(self._producer.kafka.KafkaException):
             await asyncio.to_thread(self._producer.client.list_topics, topic, timeout=ANSWER_TIMEOUT)
 
     def _local_refusal(self, message: Message, error: Any) -> Result:
-        """librdkafka's own refusal of a message."""
+        """Return the result of a message that librdkafka itself refused."""
         codes = self._producer.kafka.KafkaError
         if error.code() == codes.MSG_SIZE_TOO_LARGE:
             size = f"{len(message.value):,} bytes"
@@ -179,6 +192,7 @@ class BatchDelivery:
         return result(codes, message.topic, error)
 
     def _on_delivery(self, place: int, error: Any, _: Any) -> None:
+        """Record the delivery report of a message. Called by `poll` in the event loop's thread."""
         if error is not None:
             codes = self._producer.kafka.KafkaError
             self._results[place] = result(codes, self._messages[place].topic, error)
@@ -187,13 +201,13 @@ class BatchDelivery:
             self._done.set_result(None)
 
     def _end(self, place: int, result: Result) -> None:
-        """The message was not given to librdkafka."""
+        """Record the result of a message that was not given to librdkafka."""
         self._results[place] = result
         self._pending -= 1
 
 
 def result(codes: Any, topic: str, error: Any) -> Result:
-    """The outcome of a message for which Kafka has this error."""
+    """Return the outcome of a message for which Kafka reports this error."""
     said = f"Kafka says {error.name()}: {error.str()}"
     match error.code():
         case codes.MSG_SIZE_TOO_LARGE | codes.INVALID_MSG_SIZE | codes.INVALID_MSG | codes.INVALID_RECORD:
@@ -207,30 +221,34 @@ def result(codes: Any, topic: str, error: Any) -> Result:
 
 
 def _config_refusal(said: str) -> str:
-    """librdkafka's refusal of a configuration, with the setting that may have been meant."""
+    """Return librdkafka's refusal of a configuration, with the setting that may have been meant."""
     named = re.fullmatch(r'No such configuration property: "(.*)"', said)
     near = hint(named[1], KNOWN_SETTINGS, "") if named else ""
     return f"{said}: {near}" if near else said
 
 
+# The partitioner is that of the Java clients, so that both put a key into the same partition. The propagation time of a
+# missing topic must be below the sink's timeout.
 FIXED_CONFIG: Final = {
     "enable.idempotence": True,
     "enable.gapless.guarantee": True,
     "message.timeout.ms": 0,
-    "partitioner": "murmur2_random",  # the Java clients' own, so that both put a key in the same partition
+    "partitioner": "murmur2_random",
 }
 DEFAULT_CONFIG: Final = {
     "linger.ms": 5,
     "client.id": "partbox",
-    "topic.metadata.propagation.max.ms": 10_000,  # for a topic that is missing: less than the sink's own time
+    "topic.metadata.propagation.max.ms": 10_000,
 }
 TOPIC_PAUSE = 0.1  # seconds between two questions for a topic
 
 
 class KafkaSink(Sink):
-    """Sends to Kafka; `servers` as HOST:PORT, commas between; `config` of librdkafka besides.
+    """A sink that sends to Kafka.
 
-    The key of a message is the aggregate id. CloudEvents attributes are headers, as the Kafka binding says: `ce_id` …
+    `servers` is HOST:PORT, with commas between several, and `config` has more settings of librdkafka. The key of a
+    message is the aggregate id. CloudEvents attributes are headers with the names of the Kafka binding: `ce_id` and so
+    on.
     """
 
     gapless = True
@@ -249,6 +267,10 @@ class KafkaSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "KafkaSink":
+        """Return the sink of a URL such as `kafka://HOST:9092,HOST:9092?sasl.username=…`.
+
+        The query may have any setting of librdkafka but the fixed ones.
+        """
         parts = urlsplit(url)
         if not parts.netloc or parts.path not in ("", "/"):
             raise SettingsError(
@@ -259,14 +281,14 @@ class KafkaSink(Sink):
         return cls(parts.netloc, topic, config=query_of(url))
 
     def check(self) -> None:
-        """SettingsError if the library is missing, or refuses the configuration, or the broker has no such topic."""
+        """Raise SettingsError if the library is missing, a setting is wrong, or a fixed topic does not exist."""
         producer, topic = Producer(self._config).client, self.topic.fixed
         if topic is not None and self._lacks_topic(producer, topic):
             raise SettingsError(f"Kafka has no topic {topic!r}: {REMEDY}")
         producer.purge()
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """All in flight at once; returns when each was acknowledged or has failed."""
+        """Send all messages at once, and return when each is acknowledged or has failed."""
         if self._open is None:
             self._open = Producer(self._config)
         producer = self._open
@@ -279,16 +301,20 @@ class KafkaSink(Sink):
 
     @property
     def trouble(self) -> str:
+        """The last error about the brokers, or an empty string."""
         return "" if self._open is None else self._open.broker_errors.trouble
 
     async def close(self) -> None:
-        """Throw away what is in the producer, whose callers are told."""
+        """Discard the messages in the producer. Their senders get the reports."""
         producer, self._open = self._open, None
         if producer is not None:
             await producer.purge()
 
     async def _send_alone(self, messages: Sequence[Message]) -> Result:
-        """By a producer of its own: in the batch that was refused there may have been messages of other lists."""
+        """Send a message by a producer of its own.
+
+        The batch that the broker refused may have contained messages of other lists.
+        """
         producer = Producer(self._config)
         try:
             (result,) = await producer.send(messages)
@@ -297,7 +323,10 @@ class KafkaSink(Sink):
         return UnrecoverableError(str(result)) if isinstance(result, BatchRefused) else result
 
     def _lacks_topic(self, producer: Any, topic: str) -> bool:
-        """True if the broker says so, and goes on to: one that makes topics takes a moment for it."""
+        """Return True if the broker keeps saying that the topic does not exist.
+
+        A broker that creates topics needs a moment to do so.
+        """
         kafka = library("confluent_kafka", "kafka")
         deadline: float | None = None
         while deadline is None or time.monotonic() < deadline:

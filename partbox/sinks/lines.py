@@ -1,7 +1,7 @@
-"""Lines of JSON on the standard output or in a file: CloudEvents in structured mode, one a line.
+"""Sinks that write JSON lines to standard output or to a file: CloudEvents in structured mode, one on each line.
 
-For a look at what a relay would send, and for whatever reads files. Lines of several processes do not mix, and none is
-torn by a disk that is full: see `appending`.
+They show what a relay would send, and feed programs that read files. Lines of several processes do not mix, and a full
+disk tears none (see `appending`).
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from partbox.text.secrets import masked_url
 
 
 def line_of(message: Message) -> bytes:
-    """One line; a payload that is not JSON is `data_base64`."""
+    """Return a message as one line. A payload that is not JSON is in `data_base64`."""
     is_json = message.content_type == JSON and message.event.content_type is None
     return orjson.dumps(
         {
@@ -37,27 +37,31 @@ def line_of(message: Message) -> bytes:
 
 
 class StdoutSink(Sink):
-    """Prints lines. The URL is `stdout:`."""
+    """A sink that prints lines. Its URL is `stdout:`."""
 
     gapless = True
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "StdoutSink":
+        """Return the sink of the URL `stdout:`."""
         if urlsplit(url)[1:] != ("", "", "", ""):
             raise SettingsError(f"{masked_url(url)!r} says more than stdout: can mean: write stdout: alone")
         return cls(topic)
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Written in one go."""
+        """Print all lines in one go."""
         try:
             await asyncio.to_thread(append_to_stdout, b"".join(map(line_of, messages)))
-        except OSError as error:  # as of a file
+        except OSError as error:
             raise DownstreamUnavailable(f"stdout: {error.strerror}") from error
         return [None] * len(messages)
 
 
 class FileSink(Sink):
-    """Appends lines to a file, and counts them as there when they are on the disk. The URL is `file:PATH`."""
+    """A sink that appends lines to a file. Its URL is `file:PATH`.
+
+    Events are acknowledged when they are on the disk.
+    """
 
     gapless = True
 
@@ -67,6 +71,7 @@ class FileSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "FileSink":
+        """Return the sink of a URL such as `file:events.jsonl`."""
         parts = urlsplit(url)
         if not parts.path or parts.netloc or parts.query or parts.fragment:
             raise SettingsError(
@@ -75,16 +80,17 @@ class FileSink(Sink):
         return cls(unquote(parts.path), topic)
 
     def check(self) -> None:
-        """SettingsError if the file cannot be opened."""
+        """Raise SettingsError if the file cannot be opened."""
         try:
             os.close(open_for_append(self._path))
         except OSError as error:
             raise SettingsError(f"events cannot be written to {self._path}: {error.strerror}") from None
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Written in one go, and synced."""
+        """Append all lines in one go and sync the file."""
         try:
             await asyncio.to_thread(append, self._path, b"".join(map(line_of, messages)))
-        except OSError as error:  # a full disk, a folder that went: no event is to blame
+        # A full disk or a removed folder is no fault of an event.
+        except OSError as error:
             raise DownstreamUnavailable(f"{self._path}: {error.strerror}") from error
         return [None] * len(messages)

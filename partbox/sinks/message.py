@@ -1,10 +1,9 @@
-"""The message that is sent of an event, to whatever broker: its payload as it is stored, and what else is known of it.
+"""The message that sinks make of an event: its payload as stored, and everything else that is known of the event.
 
-Its topic comes from a template: `{aggregate_type}-events` is `order-events` for an event of the aggregate type `Order`.
-
-The attributes are those of CloudEvents 1.0 (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md), in
-binary mode: each sink puts them where the binding of its protocol says, beside the headers that the publisher gave,
-among them the W3C `traceparent` of the publish.
+The topic comes from a template: `{aggregate_type}-events` gives `order-events` for an event of the aggregate type
+`Order`. Attributes are those of CloudEvents 1.0 (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md)
+in binary mode. Each sink puts them where the binding of its protocol says, beside the headers that the publisher gave,
+such as the W3C `traceparent` of the publish.
 """
 
 import base64
@@ -39,22 +38,24 @@ SOURCE: Final = "/partbox"
 DEFAULT: Final = "{aggregate_type}-events"
 FIELDS: Final = ("aggregate_type", "event_type", "tenant_id")
 
+# CloudEvents attributes and extensions, in the order that `_header_template` unpacks.
 ATTRIBUTES: Final = (
     "specversion", "id", "source", "type", "time", "aggregatetype", "subject", "partitionkey", "tenantid",
     "idempotencykey", "dataschema",
 )  # fmt: skip
 
+# Entries of each cache: topics, header templates, texts of seconds.
 KEPT: Final = 1_000
-"""Topics, forms of attributes and texts of seconds that are known without being made again."""
 
+# Characters that some broker may refuse.
 _ILLEGAL = re.compile(r"[^a-z0-9._-]")
 
 
 class Topic:
-    """A template of fields of the event in braces. SettingsError for an unknown field, or wrong braces.
+    """A template for topics, with fields of the event in braces. Raise SettingsError if it is wrong.
 
-    The value of a field is lower-cased, and characters that a broker may refuse become `-`; the rest of the
-    template is taken as it is.
+    Values of fields are lower-cased, and characters that a broker may refuse become `-`. The rest of the template stays
+    as it is. `fixed` is the topic if all events have the same one, so that it can be checked at the start, else None.
     """
 
     def __init__(self, template: str) -> None:
@@ -70,14 +71,14 @@ class Topic:
             raise SettingsError(f"topic '' is empty: name one, such as {DEFAULT}")
         self.template = template
         self.fixed = None if named else template.format()
-        """The topic of all events, if it is the same for all; so it can be looked for at start."""
 
     def of(self, event: DeliveredEvent) -> str:
+        """Return the topic of an event."""
         record = event.record
         return _format_topic(self.template, record[AGGREGATE_TYPE], record[EVENT_TYPE], record[TENANT_ID])
 
     def address(self, aggregate_type: str, event_type: str) -> str:
-        """The topic of such events of all tenants: `{tenant_id}` stays as it is."""
+        """Return the topic of such events for all tenants: `{tenant_id}` stays as it is."""
         legal = {"aggregate_type": _legal_part(aggregate_type), "event_type": _legal_part(event_type)}
         return self.template.format(**legal, tenant_id="{tenant_id}")
 
@@ -89,14 +90,15 @@ def _format_topic(template: str, *values: str | None) -> str:
 
 
 def _legal_part(value: str | None) -> str:
+    """Return a value in lower case, with a hyphen for each character that a broker may refuse."""
     return _ILLEGAL.sub("-", (value or "none").lower())
 
 
 class Message:
-    """An event on its way to `topic` (a topic, routing key, subject, stream, queue or URL, as the broker says).
+    """An event on its way to a topic, which is a topic, routing key, subject, stream or queue, as the broker says.
 
-    `headers` are what the publisher gave. Making a message fails if those of the record cannot be read; nothing that is
-    asked of it later fails. What a broker does not need is not made.
+    `headers` are the publisher's. Creating a message fails if the record's headers cannot be read, and no property
+    fails later. Properties that a broker does not need are not computed.
     """
 
     __slots__ = ("event", "headers", "idempotency_key", "source", "topic", "version")
@@ -109,12 +111,12 @@ class Message:
 
     @property
     def id(self) -> str:
-        """The event id, the same at each repetition, for the broker or the consumer to know it by."""
+        """The event id, the same for each repetition, by which a broker or consumer recognises duplicates."""
         return _uuid_text(self.event.record[EVENT_ID])
 
     @property
     def key(self) -> str | None:
-        """The aggregate id; None without one."""
+        """The aggregate id, or None if there is none."""
         return self.event.record[AGGREGATE_ID]  # type: ignore[no-any-return]
 
     @property
@@ -129,20 +131,25 @@ class Message:
 
     @property
     def time(self) -> str:
-        """The time of the event, as RFC 3339."""
+        """The time of the event in RFC 3339 form."""
         second, microsecond = divmod(microseconds(self.event.record[OCCURRED_AT]), 1_000_000)
         try:
-            return "%s.%06dZ" % (_second(second), microsecond)  # noqa: UP031 - faster
-        except OverflowError:  # beyond Python's years, or infinity
+            # The % operator is faster than an f-string here.
+            return "%s.%06dZ" % (_second(second), microsecond)  # noqa: UP031
+        # A year outside Python's range, or infinity.
+        except OverflowError:
             return self.event.occurred_at.isoformat()
 
     @property
     def attributes(self) -> dict[str, str]:
-        """Those of CloudEvents by their names, without `datacontenttype`, which is `content_type`."""
+        """The CloudEvents attributes by name, without `datacontenttype`, which is `content_type`."""
         return self._fill_headers("", None)
 
     def bound(self, prefix: str, content_type: str) -> dict[str, str]:
-        """The publisher's headers, and all that is known under the names that a binding gives it; ours win."""
+        """Return the publisher's headers and the CloudEvents attributes under the names of a binding.
+
+        An attribute wins over a header of the same name.
+        """
         bound = self._fill_headers(prefix, content_type)
         for name, value in self.headers.items():
             if name not in bound:
@@ -150,7 +157,11 @@ class Message:
         return bound
 
     def _fill_headers(self, prefix: str, content_type: str | None) -> dict[str, str]:
-        """Made once for each message: the form that it shares with many is copied, and its own filled in."""
+        """Return the attributes under their names in a binding.
+
+        Computed once for each message: the part that it shares with others of its kind is copied, and its own values
+        are filled in.
+        """
         record = self.event.record
         form, id, time, subject, partition_key, once, schema = _header_template(
             prefix,
@@ -175,15 +186,15 @@ class Message:
 
 
 def in_json(name: str, payload: bytes, *, is_json: bool) -> dict[str, Any]:
-    """A payload as a field of a JSON document of one line; as `name_base64` if it is not JSON."""
+    """Return the payload as a field of a one-line JSON document, or as `NAME_base64` if it is not JSON."""
     if is_json:
-        # Stored verbatim: a line break can only stand between two tokens of it.
+        # The payload is stored verbatim, and a line break in JSON can stand only between two tokens.
         return {name: orjson.Fragment(payload.replace(b"\n", b" ").replace(b"\r", b" "))}
     return {f"{name}_base64": base64.b64encode(payload).decode()}
 
 
 def _uuid_text(id: bytes) -> str:
-    """A UUID as text, in a quarter of the time that the standard library takes."""
+    """Return a UUID as text, in a quarter of the time that the standard library takes."""
     text = id.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
@@ -198,7 +209,7 @@ def _header_template(
     tenant_id: str | None,
     media_type: str | None,
 ) -> tuple[dict[str, str], str, str, str, str, str, str]:
-    """The attributes that messages of a kind share, with `prefix` before their names, and the names of the others."""
+    """Return the attributes that messages of a kind share, and the prefixed names of the other attributes."""
     names = [prefix + name for name in ATTRIBUTES]
     version, id, named_source, type, time, aggregate, subject, partition_key, tenant, once, schema = names
     form = {version: "1.0", id: "", named_source: source, type: event_type, time: "", aggregate: aggregate_type}
@@ -211,7 +222,10 @@ def _header_template(
 
 @lru_cache(KEPT)
 def _second(since: int) -> str:
-    """A second as text, without a time zone; `since` 2000. Events that are sent together are mostly of the same few."""
+    """Return a second since the year 2000 as text, without a time zone.
+
+    Events that are sent together are mostly of the same few seconds.
+    """
     return (EPOCH + timedelta(0, since)).replace(tzinfo=None).isoformat()
 
 
@@ -223,7 +237,8 @@ _VALUES = re.compile(f"[{re.escape(_VALUE)}]*")
 
 
 def ascii_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers as such a protocol takes them."""
-    if _TOKENS.fullmatch("".join(headers)) and _VALUES.fullmatch("".join(headers.values())):  # as mostly
+    """Return headers percent-encoded for protocols that take only ASCII."""
+    # One check of all names and values, because nearly all headers are ASCII already.
+    if _TOKENS.fullmatch("".join(headers)) and _VALUES.fullmatch("".join(headers.values())):
         return dict(headers)
     return {quote(name, safe=_TOKEN): quote(value, safe=_VALUE) for name, value in headers.items()}

@@ -1,7 +1,7 @@
-"""NATS JetStream, by nats-py: `nats://HOST:PORT`, several with commas between, `tls://…`.
+"""NATS JetStream sink, by nats-py: `nats://HOST:PORT`, with commas between several, or `tls://…`.
 
-A stream must take the subject, which is the topic. The event id is `Nats-Msg-Id`, so a stream drops a repetition within
-its duplicate window.
+A stream must take the subject, which is the topic. The event id is the `Nats-Msg-Id`, so that a stream drops
+repetitions within its duplicate window.
 """
 
 import asyncio
@@ -16,13 +16,17 @@ from partbox.text.dsn import query_of
 from partbox.text.secrets import masked_url
 
 CONNECT_TIMEOUT: Final = 5  # seconds
-TOO_LARGE: Final = 10054  # JSStreamMessageExceedsMaximumErr of the server
+# The server's error JSStreamMessageExceedsMaximumErr.
+TOO_LARGE: Final = 10054
+# JetStream does not work on this server now: no peers, no leader, a timeout, no resources, or not enabled.
 UNAVAILABLE_CODES: Final = (10005, 10008, 10009, 10010, 10023, 10039, 10076)
-"""No JetStream at this server now: no peers, no leader, not in time, no resources, not enabled."""
 
 
 class NatsSink(Sink):
-    """Sends to JetStream; `servers` as URLs. CloudEvents attributes are headers (`ce-id` …), as NATS's binding says."""
+    """A sink that sends to JetStream. `servers` are URLs.
+
+    CloudEvents attributes are headers with the names of the NATS binding: `ce-id` and so on.
+    """
 
     def __init__(self, servers: str | Sequence[str], topic: str = DEFAULT, **options: Any) -> None:
         super().__init__(topic, **options)
@@ -32,10 +36,12 @@ class NatsSink(Sink):
         self._lost: asyncio.Event | None = None
         self._refusal: asyncio.Event
         self._refusals = 0
-        self._largest = 0  # bytes of a message, as the server has said
+        # Largest message in bytes, as the server reports it.
+        self._largest = 0
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "NatsSink":
+        """Return the sink of a URL such as `nats://HOST:4222,HOST:4222`."""
         parts = urlsplit(url)
         if not parts.netloc or parts.path not in ("", "/"):
             raise SettingsError(f"{masked_url(url)!r} names no servers: write nats://HOST:4222, commas between several")
@@ -43,13 +49,13 @@ class NatsSink(Sink):
         return cls([f"{parts.scheme}://{each}" for each in parts.netloc.split(",")], topic)
 
     def check(self) -> None:
-        """SettingsError if the library is missing, or no stream takes a fixed topic."""
+        """Raise SettingsError if the library is missing, or if no stream takes a fixed topic."""
         library("nats", "nats")
         if self.topic.fixed and broker_answer(self._lacks_topic(self.topic.fixed)):
             raise SettingsError(_no_stream(self.topic.fixed))
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """All in flight at once."""
+        """Send all messages at once and wait for their answers."""
         errors = library("nats.errors", "nats")
         try:
             stream = await self._connect()
@@ -58,6 +64,8 @@ class NatsSink(Sink):
         before = self._refusals
         sent = [await self._publish(stream, message) for message in messages]
         answers = await self._gather_answers(sent, before)
+        # The server has refused a message, and each message without an answer may be the one. Sent again with their
+        # ids, each gets an answer of its own.
         unknown = [place for place, said in enumerate(answers) if isinstance(said, asyncio.CancelledError)]
         if unknown and self._lost is not None and not self._lost.is_set():
             resent = (self._resend(stream, messages[place]) for place in unknown)
@@ -74,8 +82,11 @@ class NatsSink(Sink):
             await connection.close()
 
     async def _gather_answers(self, sent: Sequence[asyncio.Future[Any]], before: int) -> list[object]:
-        """The answers; CancelledError for those unknown when the connection is lost, or when the server has refused a
-        message: nats-py reports neither to callers that wait for an answer."""
+        """Return the answers to published messages, in order.
+
+        An answer is CancelledError if it is unknown when the connection is lost or when a message is refused: nats-py
+        reports neither to callers that wait for an answer.
+        """
         assert self._lost is not None
         lost: asyncio.Future[Any] = asyncio.ensure_future(self._lost.wait())
         refused: asyncio.Future[Any] = asyncio.ensure_future(self._wait_refusal(before))
@@ -88,27 +99,30 @@ class NatsSink(Sink):
         return list(await answers)
 
     async def _wait_refusal(self, before: int) -> None:
+        """Wait until a refusal comes after the given number of refusals."""
         while self._refusals == before:
             await self._refusal.wait()
 
     async def _on_error(self, error: Exception) -> None:
-        """Handle errors outside a call, such as an answer that refuses a message without naming it."""
+        """Handle an error outside of a call, such as an answer that refuses a message without naming it."""
         if isinstance(error, library("nats.js.errors", "nats").APIError):
             self._refusals += 1
-            self._refusal.set()  # wakes whoever waits now
+            # Wake all current waiters, then reset the event for later refusals.
+            self._refusal.set()
             self._refusal.clear()
 
     async def _resend(self, stream: Any, message: Message) -> None:
-        """Send it once more, with the same id, by a call that reports a refusal."""
+        """Send a message again with the same id, by a call that reports a refusal."""
         await stream.publish(message.topic, message.value, timeout=self._timeout, headers=_headers(message))
 
     async def _connect(self) -> Any:
-        """JetStream, over a connection that is open."""
+        """Return JetStream over an open connection."""
         async with self._connect_lock():
             if self._connection is None or self._connection.is_closed:
                 self._lost = lost = asyncio.Event()
                 self._refusal = asyncio.Event()
 
+                # Bound to the event of this connection, so that the end of an earlier one does not count.
                 async def on_closed() -> None:
                     lost.set()
 
@@ -118,6 +132,7 @@ class NatsSink(Sink):
         return self._stream
 
     async def _open_connection(self, closed: Callable[[], Coroutine[Any, Any, None]] | None = None) -> Any:
+        """Connect without reconnecting: a reconnect would lose the messages in flight silently."""
         return await library("nats", "nats").connect(
             self._servers,
             name="partbox",
@@ -140,17 +155,22 @@ class NatsSink(Sink):
         return False
 
     async def _publish(self, stream: Any, message: Message) -> asyncio.Future[Any]:
-        """Its answer, to wait for."""
+        """Start to publish a message and return the future of its answer.
+
+        If the message cannot be sent, the future holds the error.
+        """
         headers = _headers(message)
-        # The library counts no headers, and the server closes the connection of all.
+        # The library does not count the headers, and the server closes the shared connection if a message is too large.
         if (size := len(message.value) + _size(headers)) > self._largest:
             text = f"NATS takes no message of {size:,} bytes, headers included: raise its max_payload"
             return _failed_future(UnrecoverableError(text))
         try:
             return await stream.publish_async(message.topic, message.value, headers=headers)  # type: ignore[no-any-return]
         except Exception as error:
+            # The client counts a refused message as in flight for ever, and stops at 4,000 of them, so a new one is
+            # made.
             if self._stream is stream:
-                self._stream = None  # the client counts refused messages as in flight for ever, and stops at 4,000
+                self._stream = None
             return _failed_future(error)
 
 
@@ -186,7 +206,7 @@ def _result(message: Message, said: BaseException) -> Result:
 
 
 def _size(headers: Mapping[str, str]) -> int:
-    """Bytes of the headers, which are ASCII, on the wire."""
+    """Return the size of the headers on the wire in bytes. They are ASCII."""
     texts = sum(map(len, headers)) + sum(map(len, headers.values()))
     return len("NATS/1.0\r\n\r\n") + len(": \r\n") * len(headers) + texts
 

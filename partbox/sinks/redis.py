@@ -1,7 +1,7 @@
-"""Redis streams, by redis-py: `redis://HOST:PORT/DB`, `rediss://…`, `unix://…`; `?maxlen=N` trims streams to about N.
+"""Redis streams sink, by redis-py: `redis://HOST:PORT/DB`, `rediss://…`, `unix://…`.
 
-A list is one transaction (MULTI … EXEC): it is in the streams whole and in order, or not at all. Redis keeps what it
-has acknowledged only as well as its `appendfsync` says.
+`?maxlen=N` trims each stream to about N entries. A batch is one transaction (MULTI … EXEC): it is in the streams whole
+and in order, or not at all. Redis keeps acknowledged entries only as well as its `appendfsync` setting says.
 """
 
 import inspect
@@ -17,17 +17,19 @@ from partbox.text.dsn import option_name, query_of
 from partbox.text.secrets import masked_url
 from partbox.text.wording import hint
 
-SAFE_SIZE: Final = 1 << 20  # bytes of a value that every Redis accepts: the least `proto-max-bulk-len`
-DEFAULT_LIMIT: Final = 512 << 20  # that of a Redis that does not report it
+# Bytes of a value that every Redis accepts: the minimum of `proto-max-bulk-len`.
+SAFE_SIZE: Final = 1 << 20
+# Bytes of a value, for a Redis that does not report its limit.
+DEFAULT_LIMIT: Final = 512 << 20
 
 _NUMBER = re.compile("[0-9]{1,9}")
 
 
 class RedisSink(Sink):
-    """Adds to a stream of Redis. `maxlen`: how many entries a stream keeps, about; None: all.
+    """A sink that adds to Redis streams. `maxlen` is about how many entries a stream keeps, None for all.
 
-    The fields of an entry are `data`, the payload, `key`, `content-type`, `ce_id` and the other CloudEvents attributes,
-    and the publisher's headers.
+    The fields of an entry are `data` (the payload), `key`, `content-type`, `ce_id` and the other CloudEvents
+    attributes, and the publisher's headers.
     """
 
     gapless = True
@@ -40,6 +42,7 @@ class RedisSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "RedisSink":
+        """Return the sink of a URL such as `redis://HOST:6379/0?maxlen=100000`."""
         parts = urlsplit(url)
         query = query_of(url)
         text = query.pop("maxlen", None)
@@ -52,11 +55,12 @@ class RedisSink(Sink):
         return cls(plain, topic, maxlen=None if text is None else int(text))
 
     def check(self) -> None:
-        """SettingsError if the library is missing, or does not understand the URL."""
+        """Raise SettingsError if the library is missing or does not understand the URL."""
         errors = library("redis.exceptions", "redis")
         pool = self._make_client().connection_pool
         try:
-            pool.make_connection()  # which opens nothing, and takes the options of the URL
+            # Reads the options of the URL, but opens nothing.
+            pool.make_connection()
         except (errors.RedisError, ValueError) as error:
             raise SettingsError(f"{masked_url(self._url)!r}: {error}: correct that option") from None
         except TypeError as error:
@@ -70,7 +74,7 @@ class RedisSink(Sink):
             raise SettingsError(f"{masked_url(self._url)!r}: {problem}") from None
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """In one transaction."""
+        """Add all messages in one transaction."""
         errors = library("redis.exceptions", "redis")
         client = self._open = self._open or self._make_client()
         try:
@@ -79,13 +83,16 @@ class RedisSink(Sink):
             return await self._add(client, messages)
         except (errors.ConnectionError, errors.TimeoutError, errors.ExecAbortError, OSError) as error:
             raise DownstreamUnavailable(f"Redis: {error}") from error
-        except errors.ResponseError as error:  # of a command that was to wait for EXEC: nothing is done then
+        # A command that should wait for EXEC was refused. Nothing has been added.
+        except errors.ResponseError as error:
             raise _transaction_error(error, errors) from error
         finally:
-            if client is not self._open:  # `close` ran meanwhile, and left open what was still connecting
+            # `close` ran meanwhile and could not close a connection that was still being made.
+            if client is not self._open:
                 await client.aclose()
 
     async def _add(self, client: Any, messages: Sequence[Message]) -> list[Result]:
+        """Add messages in one transaction, and return their results."""
         async with client.pipeline(transaction=True) as pipe:
             for message in messages:
                 pipe.xadd(message.topic, _fields(message), maxlen=self._maxlen, approximate=True)
@@ -93,7 +100,10 @@ class RedisSink(Sink):
         return [_result(message, answer) for message, answer in zip(messages, answers, strict=True)]
 
     async def _add_fitting(self, limit: int, client: Any, messages: Sequence[Message]) -> list[Result]:
-        """Add those that are not too large: one that is would end the connection and lose the whole list."""
+        """Add the messages that are not too large, and refuse the others for good.
+
+        Redis would end the connection at a value that is too large, and the whole batch would be lost.
+        """
         results: list[Result] = [RETRY_LATER] * len(messages)
         failed: set[str | None] = set()
         places = []
@@ -126,15 +136,16 @@ class RedisSink(Sink):
 
 
 async def _read_limit(client: Any) -> int:
-    """Bytes of a value that Redis takes."""
+    """Return the maximum size of a value in bytes."""
     try:
         return int((await client.config_get("proto-max-bulk-len"))["proto-max-bulk-len"])
-    except (library("redis.exceptions", "redis").ResponseError, KeyError):  # it is not to be asked that
+    # The user may not read the setting.
+    except (library("redis.exceptions", "redis").ResponseError, KeyError):
         return DEFAULT_LIMIT
 
 
 def _options(connection: type) -> set[str]:
-    """The names of everything that a connection of redis-py takes."""
+    """Return the names of all options that a connection class of redis-py takes."""
     taken = (inspect.signature(kind).parameters for kind in connection.__mro__[:-1])
     return {name for parameters in taken for name in parameters} - {"args", "kwargs"}
 
@@ -145,8 +156,12 @@ def _fields(message: Message) -> dict[str, str | bytes]:
 
 
 def _transaction_error(error: Exception, errors: Any) -> Exception:
-    """Full memory, a replica, a disk that fails: all events would get it, unlike a stream that is not ours to write."""
-    said = str(error).rpartition("caused error: ")[2]  # before it stands the command, with headers of the event
+    """Return the error for a refused transaction.
+
+    Full memory, a replica or a failing disk affects all events, unlike a stream that the user may not write to.
+    """
+    # The text before names the command, with headers of the event.
+    said = str(error).rpartition("caused error: ")[2]
     is_ours = not isinstance(error, errors.NoPermissionError)
     return DownstreamUnavailable(f"Redis: {said}") if is_ours else PermissionError(f"Redis: {said}")
 
@@ -154,4 +169,5 @@ def _transaction_error(error: Exception, errors: Any) -> Exception:
 def _result(message: Message, answer: object) -> Result:
     if not isinstance(answer, Exception):
         return None
-    return RuntimeError(f"Redis does not add to {message.topic!r}: {answer}")  # all of that stream get the same
+    # All messages to that stream get the same error, so it is not final.
+    return RuntimeError(f"Redis does not add to {message.topic!r}: {answer}")

@@ -1,9 +1,9 @@
-"""The base of all sinks: a list of events becomes messages, and the broker's answers become their outcomes.
+"""The base of all sinks, which turns events into messages and the broker's answers into outcomes.
 
-**Order.** The events of an aggregate are in order at the broker if none is sent before those ahead of it are there.
-Most brokers may refuse one message and take the next; so a list goes in *waves*, each with one event of an aggregate
-at most, and what follows an event that failed waits for another list. A `gapless` sink keeps that promise itself, and
-gets the whole list at once.
+**Order.** The events of an aggregate arrive in order if none is sent before those ahead of it have arrived. Most
+brokers may refuse one message and take the next. So a batch is sent in *waves*, each with at most one event of an
+aggregate, and events behind a failed one wait for another batch. A `gapless` sink keeps the order itself and gets the
+whole batch at once.
 """
 
 import asyncio
@@ -21,34 +21,39 @@ from partbox.observe import Answer, Observers
 from partbox.outcomes import RetryAfter
 from partbox.sinks.message import DEFAULT, SOURCE, Message, Topic
 
+# The outcome of a message that was not sent, because an earlier one of its key was not accepted.
 RETRY_LATER = RetryAfter(0)
-"""The outcome of a message that was not sent, because an earlier one of its key was not accepted."""
 
+# The outcome of a message: None if it arrived, UnrecoverableError if it never will, any other error to try again.
 Result = BaseException | RetryAfter | None
-"""The outcome of a message: None, it is there; UnrecoverableError, it never will be; any other error, try again."""
 
 NO_RESULTS: Final[Sequence[Result]] = ()
+# Results after which the connections are opened anew.
 UNREACHABLE: Final = (DownstreamUnavailable, RetryAfterError, ConnectionError, TimeoutError)
-"""Results after which connections are made anew."""
 
 
+# Loggers of the libraries, by extra. They log every message: its URL at INFO and its payload at DEBUG.
 LOGGERS: Final = {
     "rabbitmq": ("aio_pika", "aiormq"),
     "nats": ("nats",),
     "webhook": ("httpx2", "httpcore2"),
     "sqs": ("boto3", "botocore", "urllib3"),
 }
-"""Loggers of the libraries of an extra. They log every message: its URL at INFO, its payload at DEBUG."""
 
-TIMEOUT = 30.0  # seconds
-CLOSE_TIMEOUT = 5.0  # seconds for a connection that does not answer to be closed
-ANSWER_TIMEOUT: Final = 5.0  # seconds for an answer before workers start
+# Seconds.
+TIMEOUT = 30.0
+# Seconds to close a connection that does not answer.
+CLOSE_TIMEOUT = 5.0
+# Seconds to wait for a broker's answer before workers start.
+ANSWER_TIMEOUT: Final = 5.0
 
 T = TypeVar("T")
 
 
 class Sink:
-    """A place that events are sent to; the base of all sinks. A subclass has `send`, and may have `open` and `close`.
+    """The base class of sinks: handlers that send events to another system.
+
+    A subclass implements `send`, and may implement `check` and `close`.
 
         class Printer(Sink):
             async def send(self, messages):
@@ -58,24 +63,28 @@ class Sink:
 
         outbox.on("OrderPlaced")(Printer())
 
-    `topic` is a template, see `Topic`; `source` the CloudEvents attribute; after `timeout` seconds without an answer
-    the broker counts as out of reach. A sink is made once, in the application, and copied to its worker processes
-    before anything is open: it connects when it has something to send, and again after `close`.
+    `topic` is a template (see `Topic`), and `source` is the CloudEvents attribute. After `timeout` seconds without an
+    answer, the broker counts as unreachable. The application makes a sink once, and it is copied to the worker
+    processes before anything is open. A sink connects when it has something to send, and again after `close`.
     """
 
     max_size: ClassVar[int] = 500
-    """The maximum number of events in a list; all of it is in flight, for each of `concurrency` lists of a process."""
+    """The maximum number of events in a batch.
+
+    All of them are in flight, for each of a process's `concurrency` batches.
+    """
     gapless: ClassVar[bool] = False
-    """True if `send` delivers no message of a key after one that failed."""
+    """True if `send` never delivers a message of a key after an earlier message of that key has failed."""
 
     _name = ""
     _observers = Observers()
-    _generation = 0  # raised whenever connections are given up
+    # Incremented whenever the connections are given up.
+    _generation = 0
     _lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
 
     @property
     def per_key(self) -> int | None:
-        """The maximum number of events of an aggregate in a list: several would wait for each other."""
+        """The maximum number of events of one aggregate in a batch, because several would wait for each other."""
         return None if self.gapless else 1
 
     def __init__(self, topic: str = DEFAULT, *, source: str = SOURCE, timeout: float = TIMEOUT) -> None:
@@ -84,30 +93,33 @@ class Sink:
         self._timeout = timeout
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Send these messages and wait for the broker; return a result for each, in order.
+        """Send messages, wait for the broker, and return a result for each, in order.
 
-        An exception is the result of all. DownstreamUnavailable: the broker cannot be reached, and all events wait;
-        the sink is closed, and connects anew.
+        A raised exception is the result of all messages. With DownstreamUnavailable, the broker counts as unreachable:
+        all events wait, and the sink is closed and connects again.
         """
         raise NotImplementedError
 
     def check(self) -> None:
-        """Before workers start: SettingsError, in one line with the remedy, if nothing could ever be sent."""
+        """Raise SettingsError, in one line with the remedy, if nothing could ever be sent.
+
+        Called before workers start.
+        """
 
     @property
     def trouble(self) -> str:
-        """The library's error about a broker that does not answer; empty if there is none."""
+        """The library's error about a broker that does not answer, or an empty string."""
         return ""
 
     async def close(self) -> None:
-        """Close what is open; when the worker ends, or a connection does not answer."""
+        """Close all connections. Called when the worker ends or a connection does not answer."""
 
     def observed_by(self, name: str, observers: Observers) -> None:
-        """Report to these observers, under this name; called by the worker before it delivers."""
+        """Report to these observers under this name. The worker calls it before it delivers."""
         self._name, self._observers = name, observers
 
     async def handle(self, events: Sequence[DeliveredEvent]) -> list[object]:
-        """Send a list; an outcome for each event."""
+        """Send a batch of events and return an outcome for each."""
         if self.gapless:
             return [*await self._send(events)]
         outcomes: list[object] = [RETRY_LATER] * len(events)
@@ -127,18 +139,21 @@ class Sink:
         return outcomes
 
     def _connect_lock(self) -> asyncio.Lock:
-        """The lock for connecting. Each event loop has its own: a process may have several workers in turn."""
+        """Return the lock for connecting.
+
+        Each event loop has a lock of its own, because a process may run several workers one after the other.
+        """
         loop = asyncio.get_running_loop()
         if self._lock is None or self._lock[0] is not loop:
             self._lock = loop, asyncio.Lock()
         return self._lock[1]
 
     def message(self, event: DeliveredEvent) -> Message:
-        """The message of an event."""
+        """Return the message of an event."""
         return Message(event, self.topic.of(event), self._source)
 
     async def _send(self, events: Sequence[DeliveredEvent]) -> Sequence[Result]:
-        """Send, and tell the observers."""
+        """Send the events of one wave, and report to the observers."""
         started, results = time.monotonic(), NO_RESULTS
         self._observers.sending(self._name, len(events))
         try:
@@ -148,6 +163,7 @@ class Sink:
         return results
 
     async def _send_safely(self, events: Sequence[DeliveredEvent]) -> Sequence[Result]:
+        """Send the events, and turn timeouts and exceptions into results."""
         generation, results = self._generation, NO_RESULTS
         try:
             async with asyncio.timeout(self._timeout):
@@ -163,12 +179,16 @@ class Sink:
         return results
 
     async def _drop_connections(self, generation: int) -> None:
-        """Give up the connections of this age: the server at their other end may have been demoted, and the address
-        lead to another by now."""
-        if generation != self._generation:  # another list has, and what is open now is new
+        """Close the connections of this generation.
+
+        The server at their other end may have been demoted, and its address may lead to another server by now.
+        """
+        # Another batch has closed them already, and the open connections are new.
+        if generation != self._generation:
             return
         self._generation += 1
-        with suppress(Exception):  # it may not answer to that either
+        # A broken connection may not answer the close either.
+        with suppress(Exception):
             await asyncio.wait_for(self.close(), CLOSE_TIMEOUT)
 
 
@@ -183,7 +203,7 @@ def _build_answer(messages: int, results: Sequence[Result], seconds: float) -> A
 
 
 def _waves(events: Sequence[DeliveredEvent]) -> list[list[int]]:
-    """The places of the events, in lists in which no aggregate comes twice, and each in its order over them."""
+    """Return the positions of the events in waves: no aggregate twice in a wave, each in order over the waves."""
     waves: list[list[int]] = []
     seen: dict[tuple[str, str], int] = {}
     for place, event in enumerate(events):
@@ -202,7 +222,7 @@ def _key(event: DeliveredEvent) -> tuple[str, str] | None:
 
 
 def library(module: str, extra: str) -> Any:
-    """The module; SettingsError with the remedy if it is not installed."""
+    """Return a module. Raise SettingsError with the remedy if it is not installed."""
     found = platform.library(module, extra, f"sending there needs the library {module.partition('.')[0]}")
     _quiet_loggers(extra)
     return found
@@ -210,14 +230,14 @@ def library(module: str, extra: str) -> Any:
 
 @cache
 def _quiet_loggers(extra: str) -> None:
-    """Set their level to WARNING, unless the application has set one."""
+    """Set the loggers of an extra's libraries to WARNING, unless the application has set a level."""
     for log in map(logging.getLogger, LOGGERS.get(extra, ())):
         if log.level == logging.NOTSET:
             log.setLevel(logging.WARNING)
 
 
 def broker_answer(question: Coroutine[Any, Any, T]) -> T | None:
-    """The answer of the broker, or None if there is none now; raises SettingsError."""
+    """Return the broker's answer, or None if there is none now. SettingsError passes through."""
     try:
         return asyncio.run(asyncio.wait_for(question, ANSWER_TIMEOUT))
     except SettingsError:

@@ -1,7 +1,8 @@
-"""SQS FIFO queues, by boto3: `sqs://REGION`, credentials as boto3 finds them; `?endpoint=URL` for another server.
+"""SQS FIFO queues sink, by boto3: `sqs://REGION`, with credentials as boto3 finds them.
 
-The topic is the queue's name, `.fifo` is added where it is missing. Group = aggregate, deduplication id = event id: so
-SQS keeps the order, and drops what is repeated within five minutes.
+`?endpoint=URL` names another server. The topic is the name of the queue, to which `.fifo` is added if it is missing.
+The message group is the aggregate and the deduplication id is the event id, so SQS keeps the order and drops
+repetitions within five minutes.
 """
 
 import asyncio
@@ -24,30 +25,36 @@ from partbox.sinks.sink import ANSWER_TIMEOUT, Result, Sink, broker_answer, libr
 from partbox.text.dsn import query_of
 from partbox.text.secrets import masked_url
 
-ENTRIES: Final = 10  # messages of one request, at most
-BYTES: Final = 262_144  # of one message, and of all of a request
-ATTEMPTS: Final = 3  # of one request within the time of the sink
-CONNECTIONS: Final = 10  # requests in flight at once
-GROUP: Final = 128  # characters of a group's name, at most
+# Most messages of one request.
+ENTRIES: Final = 10
+# Bytes of one message, and of all messages of a request.
+BYTES: Final = 262_144
+# Attempts of one request within the sink's timeout.
+ATTEMPTS: Final = 3
+# Requests in flight at once.
+CONNECTIONS: Final = 10
+# Most characters of a group's name.
+GROUP: Final = 128
 NAMED: Final = ("specversion", "id", "source", "type", "subject", "time", "aggregatetype")
 OTHERS: Final = ("tenantid", "idempotencykey", "dataschema")
 REFUSALS: Final = ("InvalidMessageContents", "BatchRequestTooLong", "InvalidParameterValue")
 _TEXT = re.compile(r"[\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]+")
 _GROUP = frozenset(string.ascii_letters + string.digits + string.punctuation)
 
-logging.getLogger("botocore.credentials").setLevel(logging.WARNING)  # or each client tells where it has found them
+# Each new client would log where it found its credentials.
+logging.getLogger("botocore.credentials").setLevel(logging.WARNING)
 
 
 class SqsSink(Sink):
-    """Sends to SQS FIFO queues. A message has at most ten attributes there: `ce_id` and others are of CloudEvents, the
-    publisher's headers together are the JSON of the attribute `headers`, with `ce_tenantid`,
-    `ce_idempotencykey` and `ce_dataschema`.
+    """A sink that sends to SQS FIFO queues.
 
-    The body is the payload; if it is no text, its base64, and the attribute `encoding` says so.
+    SQS allows ten attributes for a message: `ce_id` and others are of CloudEvents. The publisher's headers are one JSON
+    object in the attribute `headers`, together with `ce_tenantid`, `ce_idempotencykey` and `ce_dataschema`. The body is
+    the payload. If the payload is not text, the body is its base64 and the attribute `encoding` says so.
     """
 
+    # Enough for four batches to keep all connections busy. Waiting for a connection spends the time of the answer.
     max_size = 30
-    """Enough for four lists to keep all connections busy: what waits for one spends the time of its answer."""
 
     def __init__(
         self, region: str | None = None, topic: str = DEFAULT, *, endpoint: str | None = None, **options: Any
@@ -61,6 +68,7 @@ class SqsSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "SqsSink":
+        """Return the sink of a URL such as `sqs://eu-central-1`."""
         parts = urlsplit(url)
         if not parts.netloc or parts.path not in ("", "/"):
             raise SettingsError(
@@ -69,7 +77,7 @@ class SqsSink(Sink):
         return cls(parts.netloc, topic, endpoint=query_of(url, ("endpoint",)).get("endpoint"))
 
     def check(self) -> None:
-        """SettingsError if the library is missing, or finds no credentials, or there is no queue of a fixed topic."""
+        """Raise SettingsError if the library, the credentials or the queue of a fixed topic are missing."""
         session = library("boto3", "sqs").session.Session()
         if session.get_credentials() is None:
             raise SettingsError("sqs: there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
@@ -77,7 +85,7 @@ class SqsSink(Sink):
             raise SettingsError(_no_queue(self.topic.fixed))
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Requests of ten, side by side; those of a queue apart."""
+        """Send messages in requests of up to ten, all at the same time, each to one queue."""
         client, loop = await self._connect(), asyncio.get_running_loop()
         queues: dict[str, list[Message]] = {}
         for message in messages:
@@ -92,14 +100,14 @@ class SqsSink(Sink):
         return [results[message.id] for message in messages]
 
     async def close(self) -> None:
-        """Forget the client and what it knows of queues."""
+        """Discard the client and the known queues."""
         client, self._open, self._queues = self._open, None, {}
         if client is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             client.close()
 
     async def _connect(self) -> Any:
-        """The client; making it takes long, and cannot be done by several threads at once."""
+        """Return the client. Only one thread makes it: it takes long, and several threads cannot do so at once."""
         async with self._connect_lock():
             if self._open is None:
                 self._open = await asyncio.to_thread(self._make_client, self._timeout)
@@ -107,7 +115,7 @@ class SqsSink(Sink):
         return self._open
 
     def _request(self, client: Any, messages: Sequence[Message]) -> dict[str, Result]:
-        """The outcome of each, by event id."""
+        """Send one request, and return the result of each message by event id."""
         errors = library("botocore.exceptions", "sqs")
         entries = [_entry(number, message) for number, message in enumerate(messages)]
         try:
@@ -124,18 +132,22 @@ class SqsSink(Sink):
         return results
 
     def _refusal_result(self, error: Any, messages: Sequence[Message]) -> Result:
+        """Return the result of all messages of a refused request."""
         code, text = error.response["Error"]["Code"], str(error)
         if _is_missing(error):
             self._queues.pop(messages[0].topic, None)
             return LookupError(_no_queue(messages[0].topic))
         if error.response["ResponseMetadata"]["HTTPStatusCode"] >= 500 or "Throttl" in code:
             return DownstreamUnavailable(f"SQS: {text}")
-        # Of several one may be to blame: they come alone then.
+        # Of several messages one may be to blame, so all are retried, one by one.
         refused = len(messages) == 1 and code.removeprefix("AWS.SimpleQueueService.") in REFUSALS
         return UnrecoverableError(f"SQS: {text}") if refused else RuntimeError(f"SQS: {text}")
 
     def _make_client(self, timeout: float) -> Any:
-        """A client that gives up when the sink does: its threads would wait on, and leave none for what comes then."""
+        """Return a client whose requests give up with the sink.
+
+        Threads that waited longer would leave none for the next requests.
+        """
         each = timeout / ATTEMPTS
         config = library("botocore.config", "sqs").Config(
             connect_timeout=each,
@@ -158,6 +170,7 @@ class SqsSink(Sink):
         return False
 
     def _queue(self, client: Any, topic: str) -> str:
+        """Return the URL of a queue, which is cached."""
         if (url := self._queues.get(topic)) is None:
             url = self._queues[topic] = client.get_queue_url(QueueName=_name(topic))["QueueUrl"]
         return url
@@ -168,11 +181,12 @@ def _ids(messages: Sequence[Message]) -> list[str]:
 
 
 def _closed_error(error: BaseException) -> BaseException:
-    """The client was closed while a request waited for its turn; any other error is what it is."""
+    """Return DownstreamUnavailable for a request that was queued when the client closed, else the error itself."""
     return DownstreamUnavailable("the connection to SQS was closed") if isinstance(error, CancelledError) else error
 
 
 def _name(topic: str) -> str:
+    """Return the queue's name: a FIFO queue ends with `.fifo` and has no other dot."""
     return topic if topic.endswith(".fifo") else f"{topic.replace('.', '-')}.fifo"
 
 
@@ -186,7 +200,7 @@ def _no_queue(topic: str) -> str:
 
 
 def _split_requests(messages: Sequence[Message]) -> list[list[Message]]:
-    """At most ten in each, and no more bytes than a request may have."""
+    """Split messages into requests of at most ten messages and the maximum number of bytes."""
     parts: list[list[Message]] = [[]]
     size = 0
     for message in messages:
@@ -200,8 +214,10 @@ def _split_requests(messages: Sequence[Message]) -> list[list[Message]]:
 
 
 def _entry(number: int, message: Message) -> dict[str, Any]:
+    """Return the entry of a message in a batch request."""
     body, encoding = _body(message)
     of_event = message.attributes
+    # SQS takes at most ten attributes.
     known = {f"ce_{name}": of_event[name] for name in NAMED if name in of_event}
     others = {f"ce_{name}": of_event[name] for name in OTHERS if name in of_event}
     attributes = {**known, "content-type": message.content_type, **encoding}
@@ -219,6 +235,10 @@ def _entry(number: int, message: Message) -> dict[str, Any]:
 
 
 def _body(message: Message) -> tuple[str, dict[str, str]]:
+    """Return the body of a message and the attribute that names its encoding.
+
+    Payloads that are not text, or that have characters SQS refuses, are sent as base64.
+    """
     try:
         text = message.value.decode()
     except UnicodeDecodeError:
@@ -229,7 +249,7 @@ def _body(message: Message) -> tuple[str, dict[str, str]]:
 
 
 def _group(message: Message) -> str:
-    """The aggregate, or a hash of one that a group's name cannot hold; each event its own where there is none."""
+    """Return the message group: the aggregate id, its hash if a group's name cannot hold it, or the event id."""
     if message.key is None:
         return message.id
     if 0 < len(message.key) <= GROUP and _GROUP.issuperset(message.key):

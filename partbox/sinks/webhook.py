@@ -1,8 +1,9 @@
-"""Webhooks, by httpx2: a POST for each event to `https://…` or `http://…`. With a secret it is signed as Standard
-Webhooks says (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md).
+"""Webhook sink, by httpx2: a POST for each event to `https://…` or `http://…`.
 
-2xx is taken; 408, 425, 429 and 5xx are tried again, when `Retry-After` says so if it says; other 4xx, 410 among them,
-are final. Redirections are not followed.
+With a secret, requests are signed as Standard Webhooks defines
+(https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md). 2xx is success. 408, 425,
+429 and 5xx are tried again, after `Retry-After` if the answer has it. Other 4xx, 410 included, are final. Redirections
+are not followed.
 """
 
 import asyncio
@@ -21,28 +22,35 @@ from partbox.sinks.message import DEFAULT, Message, ascii_headers
 from partbox.sinks.sink import Result, Sink, library
 from partbox.text.secrets import masked_url
 
+# Statuses of a client error that may pass.
 RETRY_STATUSES: Final = (408, 425, 429)
+# Statuses of a proxy whose application is down. Many events in a row with them mean an outage.
 GATEWAY_STATUSES: Final = (
     502,
     503,
     504,
-)  # of a proxy whose application is away: for many events in a row it is an outage
-SHOWN: Final = 200  # characters of an answer in an error
-MAX_BODY: Final = 16_384  # bytes of an answer's body; the connection of a longer one is closed
-LONGEST: Final = 3_600.0  # seconds that a Retry-After may ask for
+)
+# Characters of an answer shown in an error.
+SHOWN: Final = 200
+# Bytes read of an answer's body. The connection is closed if the body is longer.
+MAX_BODY: Final = 16_384
+# Most seconds that a Retry-After may ask for.
+LONGEST: Final = 3_600.0
 PREFIX: Final = "whsec_"
 
-logging.getLogger("httpx2").setLevel(logging.WARNING)  # or it tells of each request, with its URL and the secrets in it
+# The library would log each request with its URL, which may hold secrets.
+logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 
 class WebhookSink(Sink):
-    """Posts to a URL. `secret`: `whsec_` and base64, as Standard Webhooks writes it; None: unsigned.
+    """A sink that posts to a URL, with at most `connections` requests at once.
 
-    CloudEvents attributes are headers, as the HTTP binding says: `ce-id` … `connections`: requests at once.
+    `secret` is `whsec_` and base64, as Standard Webhooks writes it, or None for unsigned requests. CloudEvents
+    attributes are headers with the names of the HTTP binding: `ce-id` and so on.
     """
 
+    # No more than there are connections, because waiting for a connection spends the time of the answer.
     max_size = 20
-    """No more than there are connections: what waits for one spends the time in which the answer must come."""
 
     def __init__(
         self, url: str, topic: str = DEFAULT, *, secret: str | None = None, connections: int = 20, **options: Any
@@ -55,6 +63,7 @@ class WebhookSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str, secret: str | None = None) -> "WebhookSink":
+        """Return the sink of an http or https URL. `secret` signs the requests."""
         parts = urlsplit(url)
         if not parts.hostname:
             raise SettingsError(f"{masked_url(url)!r} names no host: write such as https://example.org/hooks")
@@ -64,11 +73,11 @@ class WebhookSink(Sink):
         return cls(url, topic, secret=secret)
 
     def check(self) -> None:
-        """SettingsError if the library is missing."""
+        """Raise SettingsError if the library is missing."""
         library("httpx2", "webhook")
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """All at once, as far as there are connections."""
+        """Send all messages at once, as far as there are connections."""
         if self._open is None:
             self._open = self._make_client()
         client = self._open
@@ -94,9 +103,11 @@ class WebhookSink(Sink):
             return DownstreamUnavailable(f"{masked_url(self._url)}: {type(error).__name__} {error}".rstrip())
 
     def _headers(self, message: Message) -> dict[str, str]:
+        """Return the headers of a request: the message's headers, and the signature if there is a secret."""
         given = ascii_headers(message.bound("ce-", "Content-Type"))
         now = str(int(time.time()))
         own_headers = {"webhook-id": message.id, "webhook-timestamp": now, "Idempotency-Key": message.id}
+        # Nothing but the beginning of an error's text is read, which must not be compressed.
         own_headers["accept-encoding"] = "identity"
         if self._key is not None:
             signed = b".".join((message.id.encode(), now.encode(), message.value))
@@ -105,16 +116,17 @@ class WebhookSink(Sink):
         return {name: value for name, value in given.items() if name.lower() not in HOP_BY_HOP} | own_headers
 
 
+# Headers of the connection, which a publisher's headers must not replace.
 HOP_BY_HOP: Final = frozenset(
     {
         "accept-encoding", "connection", "content-encoding", "content-length", "expect", "host", "te", "trailer",
         "transfer-encoding", "upgrade",
     }
 )  # fmt: skip
-"""Headers of the connection, which a publisher's headers must not replace."""
 
 
 def _key(secret: str) -> bytes:
+    """Return the key of a secret. Raise SettingsError if it is not `whsec_` and the base64 of 24 to 64 bytes."""
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
     except ValueError:
@@ -125,9 +137,9 @@ def _key(secret: str) -> bytes:
 
 
 async def _read_beginning(answer: Any) -> bytes:
-    """Read the body up to `MAX_BODY` bytes, as they came: decompressed, 400 kB may be 400 MB.
+    """Return up to `MAX_BODY` bytes of the body as they came: 400 kB may decompress to 400 MB.
 
-    A shorter body is read to its end, so that its connection is used again.
+    A shorter body is read to its end, so that its connection can be used again.
     """
     read = bytearray()
     async for piece in answer.aiter_raw():
@@ -138,6 +150,10 @@ async def _read_beginning(answer: Any) -> bytes:
 
 
 def _result(answer: Any, body: bytes) -> Result:
+    """Return the result of an answer: None for success, an error to retry, or an error that is final.
+
+    A redirection counts as a wrong setting.
+    """
     status = answer.status_code
     if 200 <= status < 300:
         return None
@@ -155,7 +171,7 @@ def _result(answer: Any, body: bytes) -> Result:
 
 
 def _retry_after(text: str | None) -> float | None:
-    """The seconds of a number or a date; None if it is neither."""
+    """Return the seconds of a number or a date, or None for any other text."""
     if text is None:
         return None
     if text.strip().isascii() and text.strip().isdigit():

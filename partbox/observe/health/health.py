@@ -44,10 +44,7 @@ class HealthReport:
 
 
 def list_fatal(vitals: SupervisorVitals) -> Iterator[str]:
-    """Yield the problems that only a restart of the node solves.
-
-    A supervisor that has not started yet has none.
-    """
+    """Yield the problems that only a restart of the node solves. A supervisor that has not started yet has none."""
     limit = max(LOOP_STUCK[0], LOOP_STUCK[1] * vitals.lease)
     if not vitals.started:
         return
@@ -111,10 +108,7 @@ class OrphanTracker:
 
 
 class Health:
-    """The health checks of a node, over all of its supervisors.
-
-    Any thread may call the methods.
-    """
+    """The health checks of a node, over all of its supervisors. Any thread may call the methods."""
 
     def __init__(self, monitored: Sequence[MonitoredSupervisor]) -> None:
         self._monitored = monitored
