@@ -1,8 +1,8 @@
-"""For the tests of applications: a database for each test, and what was published in it, delivered at a word.
+"""Tools for the tests of applications: a database for each test, and delivery of its published events on demand.
 
-`Kit` is what a test has in its hands, from the pytest fixture `partbox_kit` or a `PartboxTestCase`. Everything here is
-loaded when it is first asked for. Strategies for Hypothesis are in `partbox.testing.strategies`, the mixin for the test
-cases of Django is in `partbox.testing.django`.
+A test uses a `Kit`, from the pytest fixture `partbox_kit` or from a `PartboxTestCase`. Everything here is imported on
+first use. Hypothesis strategies are in `partbox.testing.strategies`, and the mixin for Django's test cases is in
+`partbox.testing.django`.
 """
 
 from importlib import import_module

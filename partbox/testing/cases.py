@@ -1,4 +1,4 @@
-"""unittest: a database and a kit for each test.
+"""Test cases for unittest, with a database and a kit for each test.
 
 class OrderTest(PartboxTestCase):
     outbox = shop.outbox
@@ -24,7 +24,10 @@ _shelf_by_key: dict[tuple[str, str], tuple[Shelf, Sessions]] = {}
 
 
 class _Partbox(unittest.TestCase):
-    """`outbox` is the application's; a new one unless given. `dsn`: that of the test's database."""
+    """The base of both test cases.
+
+    `outbox` is the application's outbox, by default a new one. `dsn` leads to the test's database.
+    """
 
     outbox: ClassVar[Outbox | None] = None
     dsn: str
@@ -32,7 +35,7 @@ class _Partbox(unittest.TestCase):
 
     @classmethod
     def prepare(cls, dsn: str) -> None:
-        """Override it to make your own tables in the database that tests get clones of."""
+        """Create the application's own tables in the database that the tests get clones of. Override it as needed."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -45,15 +48,15 @@ class _Partbox(unittest.TestCase):
 
 
 class PartboxTestCase(_Partbox):
-    """A test case with `self.kit`, `self.dsn`, and an outbox in which nothing was published."""
+    """A test case with `self.kit`, `self.dsn`, and an outbox in which nothing has been published."""
 
 
 class PartboxAsyncTestCase(_Partbox, unittest.IsolatedAsyncioTestCase):
-    """The same for `async def` tests: `await self.kit.drain_async()`."""
+    """A PartboxTestCase for `async def` tests, which use `await self.kit.drain_async()`."""
 
 
 def _shelf(prepare: Prepare, schema: str) -> tuple[Shelf, Sessions]:
-    """The databases of all test cases with these tables; the server ends with the process."""
+    """"""
     key = (f"{prepare.__module__}.{prepare.__qualname__}", schema)
     if key not in _shelf_by_key:
         if not _shelf_by_key:

@@ -1,9 +1,10 @@
-"""The database that the tests of a process use in turn: after each it is restored to the state after migrations.
+"""The database that the tests of a process use in turn, restored after each test to the state after migrations.
 
-Restoring rows takes less CPU than a clone, and no checkpoints. A database in which more than rows has changed - tables,
-functions, statistics, settings, the marker - is dropped instead, and so is one that is entered again; the next test
-gets a fresh clone. What has changed is told by PostgreSQL's own counts of written rows, the system catalogs' above all:
-they begin anew with each test. Without the rights for that, and on PostgreSQL 14, every test gets a clone.
+Restoring rows takes less CPU than cloning a database, and no checkpoints. If more than rows has changed (tables,
+functions, statistics, settings, the cluster's marker), the database is dropped and the next test gets a fresh clone.
+The same happens if a session enters the database again. Changes are found by PostgreSQL's own counts of written rows,
+above all those of the system catalogs, which start at zero for each test. Without the rights to reset them, and on
+PostgreSQL 14, every test gets a clone.
 """
 
 import time
@@ -23,10 +24,12 @@ from partbox.db.sql import Conn
 from partbox.errors import PartboxError
 from partbox.testing.sessions import Sessions
 
+# The system catalogs grow a little with each test, so a database is dropped after this many.
 MAX_USES = 200
-"""Tests that one database serves: the system's tables grow a little with each."""
-COUNTING_VERSION = 150_000  # the first server_version whose sessions count at once what they have written
-DISCONNECT_TIMEOUT = 30.0  # seconds for sessions to end that were told to
+# The first server version whose sessions can report at once which rows they have written.
+COUNTING_VERSION = 150_000
+# Seconds for terminated sessions to end.
+DISCONNECT_TIMEOUT = 30.0
 CHECK_PAUSE = 0.001
 
 COUNTED_SINCE = "select stats_reset from pg_stat_database where datname = current_database()"
@@ -59,7 +62,7 @@ select c.oid::regclass::text
   from pg_class c join pg_namespace n on n.oid = c.relnamespace
  where c.relkind = 'S' and n.nspname <> 'information_schema' and n.nspname !~ '^pg_' order by 1
 """
-# The marker of the cluster: a copy of its rows would be another's.
+# A copy of the marker's rows would be the marker of another cluster.
 MARKERS = """
 select c.oid::regclass::text
   from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'xid' and a.atttypid = 'xid8'::regtype
@@ -73,21 +76,23 @@ with recursive changed (oid) as (
 )
 select oid::regclass::text from changed
 """
-ANYWHERE = "set search_path = pg_catalog"  # so that the names of tables say their schema, whatever the role's path is
-UNCHECKED = "set local session_replication_role = replica"  # foreign keys hold when all rows are back
+# Makes PostgreSQL write table names with their schema, even if the role has another search path.
+ANYWHERE = "set search_path = pg_catalog"
+# Foreign keys hold again once all rows are back.
+UNCHECKED = "set local session_replication_role = replica"
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseSnapshot:
-    """Contents of tables, those that were analysed, and values of sequences; names are quoted for SQL."""
+    """The rows of all tables, the names of analysed tables, and the values of sequences. Names are quoted for SQL."""
 
+    # Contents of the tables that are not empty, in the text form of COPY.
     rows: dict[str, bytes]
-    """The contents of tables that are not empty, in the text form of COPY."""
     analysed: frozenset[str]
     sequences: dict[str, tuple[int, bool]]
     markers: frozenset[str]
+    # True if there are foreign keys.
     refers: bool
-    """There are foreign keys."""
 
     @classmethod
     def capture(cls, conn: Conn) -> "DatabaseSnapshot":
@@ -109,7 +114,7 @@ class DatabaseSnapshot:
         )
 
     def restore(self, conn: Conn) -> bool:
-        """Restore the rows of every table; False if more than rows has changed."""
+        """Restore the rows of every table, or return False if more than rows has changed."""
         conn.execute(ANYWHERE)
         written = conn.execute(WRITTEN).fetchall()
         if any(catalog or name in self.markers for name, catalog, _ in written):
@@ -119,7 +124,8 @@ class DatabaseSnapshot:
             for (name, before), now in zip(self.sequences.items(), _sequences(conn, list(self.sequences)), strict=True):
                 if now != before:
                     conn.execute("select setval(%s, %s, %s)", [name, *before])
-        conn.execute("select pg_stat_force_next_flush()")  # else what is done here would count for the next test
+        # Otherwise the writes of this restore would count for the next test.
+        conn.execute("select pg_stat_force_next_flush()")
         conn.execute("select pg_stat_reset()")
         return True
 
@@ -138,7 +144,7 @@ class DatabaseSnapshot:
 
 @dataclass(slots=True)
 class LentDatabase:
-    """A database, the number of tests that it still serves, and the start of the count of its rows."""
+    """A database, the number of tests that it may still serve, and the time since when its written rows are counted."""
 
     name: str
     settings: tuple[Any, ...] | None = None
@@ -147,9 +153,9 @@ class LentDatabase:
 
 
 class Shelf:
-    """Lends one database at a time, a clone of `template` on the server of `dsn`.
+    """A lender of one database at a time, cloned from `template` on the server of `dsn`.
 
-    `sessions` may stay in it: their owner guarantees that nothing is open there between two tests.
+    The connections of `sessions` may stay in the database, if their owner keeps them idle between two tests.
     """
 
     def __init__(self, dsn: str, template: str, sessions: Sessions | None = None) -> None:
@@ -162,23 +168,24 @@ class Shelf:
         self._database: LentDatabase | None = None
 
     def lend(self) -> str:
-        """The DSN of a database in the state after migrations."""
-        if self._database is not None and self._end_sessions(
-            self._database
-        ):  # somebody of an earlier test is in it again
+        """Return the DSN of a database in the state after migrations."""
+        # A session of an earlier test has entered the database again.
+        if self._database is not None and self._end_sessions(self._database):
             self._discard()
         database = self._database = self._database or self._clone()
         return self._dsn(database)
 
     def take_back(self) -> None:
-        """Restore the database, once nobody is connected, or drop it."""
+        """Restore the database once nobody is connected, or drop it."""
         assert self._database is not None
         self._database.uses -= 1
         kept = False
         try:
-            with suppress(InsufficientPrivilege):  # a role that cannot count anew
+            # The role may not reset the counts.
+            with suppress(InsufficientPrivilege):
                 kept = self._database.uses > 0 and self._restore(self._database)
-        finally:  # also if it cannot be told: the next test gets another one
+        # Also after an error, so that the next test gets another database.
+        finally:
             if not kept:
                 self._discard()
 
@@ -201,7 +208,7 @@ class Shelf:
         return database
 
     def _restore(self, database: LentDatabase) -> bool:
-        """False if more than rows has changed."""
+        """Restore the database, or return False if more than rows has changed."""
         self._wait_disconnected(database)
         if self._admin.info.server_version < COUNTING_VERSION or self._settings(database) != database.settings:
             return False
@@ -216,7 +223,10 @@ class Shelf:
 
     @contextmanager
     def _session(self, database: LentDatabase) -> Iterator[Conn]:
-        """A session in it: one that stays, or one that has ended, on the server too, when this does."""
+        """Yield a session in the database.
+
+        The session stays there, or has ended on the server too when the block is over.
+        """
         if self._kept_sessions is not None:
             yield self._kept_sessions.own(self._dsn(database))
             return
@@ -227,7 +237,7 @@ class Shelf:
             time.sleep(CHECK_PAUSE)
 
     def _wait_disconnected(self, database: LentDatabase) -> None:
-        """Wait until nobody is connected: sessions report at their end what they have written."""
+        """Wait until nobody is connected, because sessions report only at their end which rows they have written."""
         until = time.monotonic() + DISCONNECT_TIMEOUT
         while self._end_sessions(database):
             if time.monotonic() > until:
@@ -237,19 +247,19 @@ class Shelf:
             time.sleep(CHECK_PAUSE)
 
     def _end_sessions(self, database: LentDatabase) -> list[Any]:
-        """Terminate the sessions in it; return them."""
+        """Terminate all sessions in the database except the kept connections, and return them."""
         kept_pids: Sequence[int] = [] if self._kept_sessions is None else self._kept_sessions.pids()
         return self._query(SESSIONS, database.name, list(kept_pids))
 
     def _settings(self, database: LentDatabase) -> tuple[Any, ...] | None:
-        """State that is not rows of the database's own catalogs."""
+        """Return the state of the database that is not in its own catalogs."""
         return next(iter(self._query(SETTINGS, database.name)), None)
 
     def _query(self, question: LiteralString, *about: object) -> list[tuple[Any, ...]]:
         return self._execute_reconnecting(question, list(about)).fetchall()
 
     def _execute_reconnecting(self, statement: Any, values: list[object] | None = None) -> psycopg.Cursor[Any]:
-        """Through a new connection if a test has ended this one."""
+        """Execute a statement, through a new connection if a test has terminated the present one."""
         try:
             return self._admin.execute(statement, values)
         except psycopg.OperationalError:
@@ -284,6 +294,6 @@ def _sequences(conn: Conn, names: list[str]) -> list[tuple[int, bool]]:
 
 
 def _statement(text: LiteralString, *names: str) -> sql.Composed:
-    """With names that the database itself has written, quoted where they must be."""
+    """Return a statement with names that the database has already quoted."""
     written = sql.SQL(", ").join(map(sql.SQL, names))  # pyright: ignore[reportArgumentType]
     return sql.SQL(text).format(written)

@@ -1,4 +1,4 @@
-"""A handler's event without a database."""
+"""Delivered events without a database, for tests that call a handler directly."""
 
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -22,7 +22,7 @@ AnyInstance = TypeVar("AnyInstance", bound=Instance)
 
 
 class DeliveredFields(EventFields, total=False):
-    """The fields of an event, and what is known of its delivery."""
+    """The fields of an event, and of its delivery."""
 
     attempt: int
     epoch: int
@@ -43,7 +43,7 @@ def delivered(
 def delivered(event: AnyInstance, **fields: Unpack[DeliveredFields]) -> DeliveredEvent[AnyInstance]: ...
 
 
-def delivered(  # noqa: PLR0913  public API: keyword arguments
+def delivered(  # noqa: PLR0913  public API: keyword arguments  public API: keyword arguments
     event: Any,
     payload: Any = NOT_GIVEN,
     *,
@@ -56,11 +56,12 @@ def delivered(  # noqa: PLR0913  public API: keyword arguments
     outbox: Outbox | None = None,
     **fields: Unpack[EventFields],
 ) -> DeliveredEvent[Any]:
-    """The event as a handler gets it: an instance of an event class, an Event, or `(type, payload, **fields)` of one.
+    """Return an event as a handler gets it.
 
-    Its payload goes through the codecs and back, those of `outbox` if one is given; that of an instance comes as its
-    class. `created_at`, with a zone, is the time of its publishing, now unless given; `state` what the lifespan yields.
-    PublishError for what cannot be published.
+    The event is an instance of an event class, an Event, or the arguments `(type, payload, **fields)` of one. The
+    codecs of `outbox`, or default ones, encode and decode the payload. The payload of an instance comes back as its
+    class. `created_at` is the time of the publish, with a zone, by default now. `state` is the value that the lifespan
+    yields. Raise PublishError for an event that cannot be published.
     """
     for name, value in (("attempt", attempt), ("epoch", epoch), ("id", id)):
         count(name, value, 1)
@@ -100,5 +101,5 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def _moment(value: datetime | None) -> bytes | None:
-    """Microseconds since 2000, as the database sends them."""
+    """Return the microseconds since 2000, as the database sends them."""
     return None if value is None else ((value - EPOCH) // timedelta(microseconds=1)).to_bytes(8, signed=True)

@@ -1,11 +1,11 @@
-"""Django: a kit for its test cases, on the database that Django has made for the tests.
+"""A kit for Django's test cases, on the database that Django has created for the tests.
 
     class OrderTest(PartboxMixin, django.test.TransactionTestCase):
         outbox = shop.outbox
 
-In a TestCase everything happens in a transaction that is rolled back at the end. `self.published(…)` sees what was
-published in it; no worker ever does, so `self.drain()` is refused there, and `self.handle()` hands over what is in the
-transaction instead. In a TransactionTestCase all tools work.
+A TestCase runs in a transaction that is rolled back at its end. `self.published(…)` sees the events published in it,
+but no worker ever does. So `self.drain()` is refused there, and `self.handle()` calls the handlers with those events
+instead. In a TransactionTestCase all tools work.
 """
 
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,7 +29,10 @@ _NOT_PARAMETERS = ("context", "cursor_factory", "server_side_binding", "prepare_
 
 
 class PartboxMixin(_Case):
-    """Before `TestCase` or `TransactionTestCase`. `outbox` is the application's, `using` the alias of its database."""
+    """A mixin to put before `TestCase` or `TransactionTestCase`.
+
+    `outbox` is the application's outbox, and `using` the alias of its database.
+    """
 
     outbox: ClassVar[Outbox]
     using: ClassVar[str] = "default"
@@ -47,11 +50,14 @@ class PartboxMixin(_Case):
         self.kit.forget()
 
     def published(self, event_type: Any = None, **wanted: Any) -> Published:
-        """`kit.published`, as Django's connection sees it: also in the open transaction."""
+        """Return the published events that Django's connection sees, also in its open transaction.
+
+        See `Kit.published`.
+        """
         return self.kit.published(event_type, conn=connections[self.using], **wanted)
 
     def drain(self, subscription: str = "default") -> Drained:
-        """`kit.drain`. PartboxError in a transaction, where no worker sees what was published."""
+        """Deliver the due events (see `Kit.drain`). Raise PartboxError in a transaction, which no worker sees."""
         if connections[self.using].in_atomic_block:
             raise PartboxError(
                 "drain() does not see what an open transaction has published, and a TestCase never commits its own: "
@@ -60,11 +66,11 @@ class PartboxMixin(_Case):
         return self.kit.drain(subscription)
 
     def handle(self, event_type: Any = None, **wanted: Any) -> Drained:
-        """Hand the published events that match to the handlers, without the log: see `Kit.handle`."""
+        """Call the handlers with the published events that match, without the log (see `Kit.handle`)."""
         return self.kit.handle(*self.published(event_type, **wanted), conn=connections[self.using])
 
 
 def dsn_of(using: str) -> str:
-    """The DSN of a database of Django's settings, as it is in the tests."""
+    """Return the DSN of one of Django's databases, as it is during the tests."""
     given = connections[using].get_connection_params()
     return make_conninfo(**{name: value for name, value in given.items() if name not in _NOT_PARAMETERS})

@@ -1,7 +1,7 @@
-"""Drains: each delivers the events that are due now, one at a time, in the order of the log.
+"""Drains, which deliver the events that are due now, one at a time, in the order of the log.
 
 A drain is a worker without threads, which owns the partitions with due events while it runs. The drains of an outbox
-follow one another on connections that are kept between them.
+share connections, which stay open between them.
 """
 
 import asyncio
@@ -29,13 +29,14 @@ from partbox.worker.session import Session
 from partbox.worker.slot import STOPPING, Slot
 from partbox.worker.worker import Worker
 
-LEASE = 3_600.0  # seconds: who debugs a handler takes his time
+# Seconds. Somebody may stop in a debugger inside a handler.
+LEASE = 3_600.0
+# The maximum number of events of one drain. If there are more, a handler publishes the events that it handles.
 MOST = 10_000
-"""The maximum number of events of one drain: more mean a handler that publishes what it handles."""
 
 
 class Drainer:
-    """Drains an outbox in the caller's thread, or beside the caller's event loop."""
+    """A runner of drains of one outbox, in the caller's thread or beside the caller's event loop."""
 
     def __init__(self, outbox: Outbox, dsn: str, sessions: Sessions | None = None) -> None:
         self.outbox = outbox
@@ -46,13 +47,13 @@ class Drainer:
         self._runner: asyncio.Runner | None = None
 
     def drain(self, subscription: str) -> Drained:
-        """Handlers that are `async def` run in an event loop that is kept until `close`."""
+        """Run a drain in this thread. `async def` handlers run in an event loop that is kept until `close`."""
         if asyncio._get_running_loop() is not None:
             raise PartboxError("drain() would block the event loop that runs here: use `await kit.drain_async()`")
         return self._drain(subscription, self.await_it)
 
     async def drain_async(self, subscription: str) -> Drained:
-        """Drain; `async def` handlers run in the event loop of the caller, others in a thread."""
+        """Run a drain with `async def` handlers in the caller's event loop and all others in a thread."""
         loop = asyncio.get_running_loop()
 
         def await_it(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -61,28 +62,28 @@ class Drainer:
         return await asyncio.to_thread(self._drain, subscription, await_it)
 
     def await_it(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine to its end, in that loop."""
+        """Run a coroutine to its end, in the kept event loop."""
         if self._runner is None:
             self._runner = asyncio.Runner()
         self._runner.run(coroutine)
 
     def connection(self, role: str = "membership") -> WatchedConnection:
-        """The connection of drains for this, while none runs; in autocommit."""
+        """Return the connection of drains for this role, in autocommit. For use while no drain runs."""
         return self.sessions.get(self._dsn, self.outbox.settings, role)
 
     def effects(self) -> WatchedConnection:
-        """The connection of transactional handlers. It is not kept: they may change its session."""
+        """Return the connection of transactional handlers, which may change its session, so that it is not kept."""
         if self._effects is None or self._effects.closed:
             settings = self.outbox.settings
             self._effects = connect(self._dsn, lease=settings.lease, pooler=settings.pooler, name=NAME, lent=True)
         return self._effects
 
     def dsn_of_effects(self) -> str:
-        """The DSN for transactional handlers that are `async def`: all else has the connections of drains."""
+        """Return the DSN for `async def` transactional handlers. Everything else uses the connections of the drains."""
         return self._dsn
 
     def close(self) -> None:
-        """Close the event loop, and the connections that are not to stay."""
+        """Close the event loop, and the connections unless they are shared with other kits."""
         self._disconnect(self._keeps_sessions)
         runner, self._runner = self._runner, None
         if runner is not None:
@@ -98,7 +99,7 @@ class Drainer:
             raise
 
     def _disconnect(self, keep_sessions: bool = False) -> None:
-        """Close the connections, but those that `keep_sessions`; the next drain opens others."""
+        """Close the connections, but leave shared connections open if `keep_sessions`."""
         effects, self._effects = self._effects, None
         if effects is not None:
             effects.close()
@@ -107,7 +108,7 @@ class Drainer:
 
 
 class Drain:
-    """Runs once, on connections of `drainer`: new ones after one was lost."""
+    """One drain, on connections of `drainer`."""
 
     def __init__(self, drainer: Drainer, subscription: str, await_it: Await) -> None:
         outbox = drainer.outbox
@@ -128,8 +129,11 @@ class Drain:
             is_replaceable=False,
             observers=Observers([*outbox.handlers.observers, recorder]),
             runner_setup=RunnerSetup(
-                self._queue, InlineEventLoop(await_it), slice_seconds=-inf
-            ),  # over at once: one event each
+                # A time slice ends at once, so that each has one event.
+                self._queue,
+                InlineEventLoop(await_it),
+                slice_seconds=-inf,
+            ),
         )
         self._poller = worker.poller
         self._transactor = worker.poller.transactor
@@ -138,8 +142,11 @@ class Drain:
             self._transactor.one_by_one()
 
     def run(self) -> Drained:
-        """Deliver, and return the outcome of each event. What ends a test (Ctrl-C, `pytest.fail`) passes through, and
-        what the lifespan raises, which is entered before and left behind."""
+        """Deliver, and return the outcome of each event.
+
+        The lifespan is entered before and left afterwards, and its error is raised. An exception that ends a test, such
+        as Ctrl-C or `pytest.fail`, passes through.
+        """
         lifespan = self._worker.lifespan
         lifespan.enter()
         try:
@@ -186,7 +193,7 @@ class Drain:
         self._checked = not self._drainer.sessions.is_first(log, self._schema)
 
     def _check(self) -> None:
-        """Check that nobody else delivers; dead processes own nothing once their lease has ended."""
+        """Raise PartboxError if a worker delivers from the database. Bury dead processes once their lease has ended."""
         members = instances.members(self._conn, self._schema, self._subscription)
         for member in members:
             if member.left > 0:
@@ -202,7 +209,7 @@ class Drain:
         return statements.assign(self._conn, self._schema, self._subscription, self._me)
 
     def _run_round(self) -> bool:
-        """Claim, read, deliver, save; False if there was nothing to do."""
+        """Claim, read, deliver and save. Return False if there was nothing to do."""
         self._poller.force_tick()
         has_read = self._poller.run_step(self._session)
         has_stepped = False
@@ -213,7 +220,7 @@ class Drain:
         return (self._save() or has_stepped or has_read) and self._recorder.fatal is None
 
     def _step(self) -> bool:
-        """The event of the lowest id, or the move of its lane to the transactional ones."""
+        """Deliver the event with the lowest id, or move its lane to the transactional handlers."""
         waiting = None if self._transactor is None else self._transactor.first()
         if waiting is None:
             return step_worker(self._worker)
@@ -223,11 +230,12 @@ class Drain:
         return has_stepped or self._transact() or step_worker(self._worker)
 
     def _transact(self) -> bool:
-        """True if a transactional handler got its event."""
+        """Return True if a transactional handler got its event."""
         assert self._transactor is not None
         before = len(self._recorder.outcomes)
         has_ended = self._transactor.run_once()
-        if self._poller.restart_asked.is_set():  # its transaction has failed: what was read is read again
+        # The transaction has failed, so the events are read again.
+        if self._poller.restart_asked.is_set():
             self._open()
             self._poller.begin_session(self._session, checked=self._checked)
         return has_ended and len(self._recorder.outcomes) > before
@@ -242,12 +250,13 @@ class Drain:
         self._slot[STOPPING] = 1.0
         self._poller.ownership.drain_all()
         self._save()
-        while self._worker.engine.claims.count():  # a page that was cut is read to its end
+        # A cut page is read to its end.
+        while self._worker.engine.claims.count():
             self._poller.run_step(self._session)
             self._save()
 
     def _end_membership(self) -> Drained:
-        """End the membership; the outcomes, behind them the events that were held."""
+        """Leave the subscription and return the outcomes, with the held events behind them."""
         outcomes = self._recorder.outcomes
         held = self._list_held() if any(each.state not in ("done", "ignored") for each in outcomes) else []
         statements.leave(self._conn, self._schema, self._subscription, self._me)
@@ -266,17 +275,18 @@ class Drain:
         return [Settled(event, None, "held", event.attempt - 1) for event in events if event.id not in ran]
 
     def _close_effects(self) -> None:
-        """Close what transactional handlers wrote with, unless it is the test's."""
+        """Close the connection of transactional handlers."""
         if self._transactor is not None:
             self._transactor.effects.close()
 
     def _release_owned(self) -> None:
-        """Release the owned partitions as at a graceful stop: none becomes suspect."""
+        """Release the owned partitions as a graceful stop does, so that no event becomes suspect."""
         self._close_effects()
         try:
             conn = self._drainer.connection()
             instances.leave(conn, self._schema, self._me)
             instances.bury(conn, self._schema, [self._me], known_dead=True)
             statements.leave(conn, self._schema, self._subscription, self._me)
-        except Exception:  # the error that brought us here is told
+        # The error that led here is the one to be raised.
+        except Exception:
             return

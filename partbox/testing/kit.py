@@ -1,4 +1,4 @@
-"""The test kit of an outbox: see what was published, deliver it, let time pass, make things fail."""
+"""The test kit of an outbox: see the published events, deliver them, advance time, inject failures."""
 
 import asyncio
 from collections import deque
@@ -36,9 +36,9 @@ from partbox.testing.stepping import call_handlers
 
 
 class RecordingSink(Sink):
-    """Keeps every message that it takes in `messages`, in their order.
+    """A sink that keeps every message that it accepts in `messages`, in order.
 
-    `delay`: seconds that it takes to answer.
+    `delay` is the number of seconds before it answers.
     """
 
     def __init__(self, topic: str = DEFAULT, *, delay: float = 0.0) -> None:
@@ -49,22 +49,25 @@ class RecordingSink(Sink):
         self._failures: deque[BaseException] = deque()
 
     def fail_next(self, error: BaseException, times: int = 1) -> None:
-        """The next `times` sendings fail with this error, all of their messages: DownstreamUnavailable is an outage."""
+        """Make the next `times` sends fail with this error, with all of their messages.
+
+        DownstreamUnavailable stands for an outage.
+        """
         _check_times(times)
         self._failures.extend([error] * times)
 
     def reject_next(self, times: int = 1, reason: str = "the broker refuses it") -> None:
-        """The next `times` messages are refused for good: their events are dead."""
+        """Refuse the next `times` messages for good, so that their events are dead."""
         _check_times(times)
         self._results.extend([UnrecoverableError(reason)] * times)
 
     def sent(self, topic: str | None = None, key: object = None) -> list[Message]:
-        """The messages that went to this topic, under this key."""
+        """Return the messages with this topic and key, any of them if None."""
         wanted = None if key is None else str(key)
         return [each for each in self.messages if topic in (None, each.topic) and wanted in (None, each.key)]
 
     def clear(self) -> None:
-        """Forget the messages, and the failures to come."""
+        """Forget the messages and the failures to come."""
         self.messages.clear()
         self._results.clear()
         self._failures.clear()
@@ -79,7 +82,7 @@ class RecordingSink(Sink):
 
 
 class StandIn(Sink):
-    """Replaces an application's sink: its messages, with its topics, go to a recording sink."""
+    """A replacement for an application's sink that sends its messages, with their topics, to a recording sink."""
 
     def __init__(self, original: Sink, recording: RecordingSink) -> None:
         super().__init__()
@@ -101,7 +104,7 @@ Error = BaseException | type[BaseException]
 
 
 def _check_times(times: int) -> None:
-    """Raise ValueError for a number of failures that is none."""
+    """Raise ValueError if a number of failures is not 1 or more."""
     if type(times) is not int or times < 1:
         raise ValueError(f"times must be 1 or more, not {times!r}")
 
@@ -114,13 +117,13 @@ class _Fault:
 
 
 class Faults:
-    """An interceptor: raises the injected errors before a handler runs."""
+    """An interceptor that raises the injected errors before a handler runs."""
 
     def __init__(self) -> None:
         self._faults: deque[_Fault] = deque()
 
     def inject(self, event_type: Kind | None, error: Error, times: int) -> None:
-        """Raise the error at the next `times` deliveries of this type; None: of any."""
+        """Raise the error at the next `times` deliveries of this event type, or of any type if None."""
         if not isinstance(error, BaseException) and not (isinstance(error, type) and issubclass(error, BaseException)):
             raise TypeError(f"{error!r} is not an exception: give the one to raise")
         _check_times(times)
@@ -136,7 +139,7 @@ class Faults:
 
 
 def _override(outbox: Outbox, dsn: str, faults: Faults) -> Callable[[], None]:
-    """Point the outbox at this database, with these faults around its handlers; return the undo."""
+    """Point the outbox at this database, with the faults around its handlers, and return the undo function."""
     before = dict(vars(outbox))
     outbox._database = OutboxDatabase(dsn, outbox.settings)
     outbox._hooks, outbox.handlers = copy(outbox._hooks), copy(outbox.handlers)
@@ -157,9 +160,9 @@ def _override(outbox: Outbox, dsn: str, faults: Faults) -> Callable[[], None]:
 class Kit:
     """An outbox under test: `with Kit(outbox, dsn) as kit:`.
 
-    Until it is closed the outbox publishes to, and delivers from, the database of `dsn`; registrations made meanwhile
-    are forgotten afterwards. Without `dsn` it keeps its own database. One thread, or task, at a time.
-    `sessions`: connections that stay open when it is closed, for the next kit.
+    Until the kit is closed, the outbox publishes to and delivers from the database of `dsn`, by default its own.
+    Registrations made meanwhile are undone. A kit is for one thread or task at a time. The connections of `sessions`
+    stay open for the next kit.
     """
 
     def __init__(self, outbox: Outbox, dsn: str | None = None, *, sessions: Sessions | None = None) -> None:
@@ -172,11 +175,12 @@ class Kit:
     def publish(
         self, event: Event | Type | Instance, payload: Any = NOT_GIVEN, **fields: Unpack[EventFields]
     ) -> UUID | None:
-        """Publish in a transaction of its own, and commit; the event's id."""
+        """Publish an event in a transaction of its own, commit, and return the event's id."""
         with self.outbox.transaction(self._connection()) as conn:
             return self.outbox.publish(conn, event, payload, **fields)
 
-    def record(  # public: all that follow the event are keywords
+    # Public API: all parameters after the event are keywords.
+    def record(
         self,
         event: Event | Instance,
         *,
@@ -186,11 +190,11 @@ class Kit:
         error: str | None = None,
         subscription: str = "default",
     ) -> int:
-        """Publish an event and put its record into a state, as if it had come to that; the record's id.
+        """Publish an event, put its record into a state as if delivery had led there, and return the record's id.
 
-        For retrying, deferred and scheduled ones `due` is a time, or a length from now (0 unless given); a dead one
-        with a due time is still owed to the dead-letter hook. `attempts`: unless given 1 for retrying, dead and
-        discarded ones, 0 for others. PartboxError while a worker delivers from this database.
+        `due` of a retrying, deferred or scheduled record is a time, or a length of time from now, by default 0. A dead
+        record with a due time is still owed to the dead-letter hook. `attempts` is by default 1 for retrying, dead and
+        discarded records and 0 for others. Raise PartboxError while a worker delivers from this database.
         """
         text("subscription", subscription)
         placement = RecordPlacement(state, attempts, due, error)
@@ -211,10 +215,11 @@ class Kit:
     ) -> Published: ...
 
     def published(self, event_type: Any = None, *, conn: Any = None, **fields: Unpack[FilterFields]) -> Published[Any]:
-        """The events published so far, in order: those of this type, aggregate and tenant if given.
+        """Return the events published so far, in order.
 
-        Of a class under `@partbox.event` the payloads are instances. Committed ones; with `conn` (psycopg's, Django's,
-        a Session …) also those of its open transaction.
+        `event_type` and `fields` filter by type, aggregate and tenant. If the type is a class decorated with
+        `@partbox.event`, the payloads are its instances. Only committed events are found, unless `conn` (a connection
+        of psycopg or Django, a Session …) is given: then also the events of its open transaction.
         """
         chosen = self._connection() if conn is None else find_psycopg(conn)
         if not isinstance(chosen, Connection):
@@ -236,7 +241,7 @@ class Kit:
     async def published_async(
         self, event_type: Any = None, *, conn: Any, **fields: Unpack[FilterFields]
     ) -> Published[Any]:
-        """`published`, on an asynchronous connection."""
+        """Return the events published so far, as an asynchronous connection sees them. See `published`."""
         chosen = find_psycopg(conn)
         if not isinstance(chosen, AsyncConnection):
             raise PartboxError("this connection is synchronous: use `kit.published(…)`")
@@ -245,24 +250,24 @@ class Kit:
         return Published(wanted, decode_events(rows, self.outbox.codecs))
 
     def drain(self, subscription: str = "default") -> Drained:
-        """Deliver the events that are due now, one by one, by id, in this thread; return the outcome of each.
+        """Deliver the events that are due now, one by one, by id, in this thread, and return the outcome of each.
 
-        Includes due events that handlers publish. A retry waits for another drain, even if due at once. Uncommitted
-        events are not seen. RegistrationError if the subscription has no handler; PartboxError if a worker
-        delivers from this database too.
+        Due events that handlers publish are included. A retry waits for another drain, even if it is due at once.
+        Uncommitted events are not seen. Raise RegistrationError if the subscription has no handler, and PartboxError if
+        a worker delivers from this database too.
         """
         return self._drainer.drain(subscription)
 
     async def drain_async(self, subscription: str = "default") -> Drained:
-        """`drain`, with `async def` handlers in this event loop, and all others in a thread."""
+        """Deliver the due events: `async def` handlers in this event loop, all others in a thread. See `drain`."""
         return await self._drainer.drain_async(subscription)
 
     def handle(self, *events: DeliveredEvent, conn: Any = None) -> Drained:
-        """Hand these events to their handlers as a worker would, but without the log: nothing is parked or retried.
+        """Call the handlers of these events as a worker would, but without the log: nothing is parked or retried.
 
-        For events that no worker can see: of `published(conn=…)` in a transaction, or of `delivered(…)`. `conn` is for
-        transactional handlers: a connection, for those of SQLAlchemy a session or a connection of that. Django's use
-        Django's own.
+        For events that no worker can see: from `published(conn=…)` in a transaction, or from `delivered(…)`. `conn` is
+        for transactional handlers: a connection, or for handlers of SQLAlchemy a session or a connection of SQLAlchemy.
+        Handlers of Django use Django's own connection.
         """
         for each in events:
             if not isinstance(each, DeliveredEvent):
@@ -270,15 +275,21 @@ class Kit:
         return call_handlers(self.outbox, events, conn, self._drainer.await_it)
 
     def advance(self, seconds: float | timedelta | str) -> None:
-        """Let so much time pass for retries, deferred and delayed events: their due times move, no clock does."""
+        """Let time pass for retries, deferred and delayed events, by moving due times earlier. No clock changes."""
         statements.advance(self._connection(), self._schema, length("seconds", seconds))
 
     def fail_next(self, event_type: Kind | None, error: Error, times: int = 1) -> None:
-        """The next `times` deliveries of this type (None: of any) fail with this error, before the handler runs."""
+        """Make the next `times` deliveries of this event type fail with this error, before the handler runs.
+
+        None stands for any event type.
+        """
         self._faults.inject(event_type, error, times)
 
     def give_state(self, state: Any) -> None:
-        """Give handlers this state, in the place of what the lifespan of the outbox yields, which is not entered."""
+        """Give this state to handlers instead of the value that the outbox's lifespan yields.
+
+        The lifespan is not entered.
+        """
 
         def lifespan() -> Iterator[Any]:
             yield state
@@ -288,10 +299,7 @@ class Kit:
         handlers.process_lifespan = Lifespan(lifespan, is_async=False, state=before.state if before else UNKNOWN_STATE)
 
     def record_sinks(self) -> RecordingSink:
-        """Replace every sink of the outbox by one recording sink; it has the messages of all.
-
-        PartboxError if there is none.
-        """
+        """Replace all sinks of the outbox by one recording sink and return it. Raise PartboxError if there are none."""
         sink, registered = RecordingSink(), self.outbox.handlers._registered
         sinks = {key: getattr(each.call, "__self__", None) for key, each in registered.items()}
         found = {key: StandIn(original, sink) for key, original in sinks.items() if isinstance(original, Sink)}
@@ -302,11 +310,11 @@ class Kit:
         return sink
 
     def forget(self) -> None:
-        """Empty the outbox: nothing was ever published. For a database that several tests share."""
+        """Empty the outbox, as if nothing was ever published. For a database that several tests share."""
         statements.forget(self._connection(), self._schema)
 
     def close(self) -> None:
-        """Restore the outbox. Idempotent."""
+        """Restore the outbox. A second call does nothing."""
         self._drainer.close()
         if self._restore is not None:
             self._restore()

@@ -1,4 +1,4 @@
-"""The outcomes of a drain, and the observer that notes them."""
+"""The outcomes of a drain, and the observer that records them."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -14,21 +14,25 @@ from partbox.observe import Observer
 from partbox.protocol.verdict import Verdict
 
 State = Literal["done", "ignored", "retrying", "deferred", "held", "dead"]
-"""done: the handler succeeded. ignored: it failed, and its `on_error` ignores that. retrying: it will be retried.
-deferred: put off by the handler, or by an open circuit. held: behind another event of its aggregate. dead: given up."""
+"""The outcome of an event.
 
-LONGEST = 200  # characters of a reason in a line
+done: the handler succeeded. ignored: it failed, and its `on_error` ignores the error. retrying: it will be retried.
+deferred: put off by the handler or by an open circuit. held: behind another event of its aggregate. dead: given up.
+"""
+
+# Characters of a reason in a line.
+LONGEST = 200
+# Errors of the handler itself. Any other (Ctrl-C, pytest.fail, pytest's timeout) also ends the drain.
 HANDLER_ERRORS = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
-"""Errors that are the handler's own; any other (Ctrl-C, pytest.fail, a timeout of pytest) also ends the drain."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Settled:
     """The outcome of one event.
 
-    `handler`: its name, None if the event was not handed over (held). `attempts`: charged so far. `due`: seconds until
-    the next attempt, None if none comes by itself. `error`: the exception; `reason`: the stored text of it, or of the
-    reason that the handler gave.
+    `handler` is its name, or None if the event was not handed over (held). `attempts` were charged so far. `due` is the
+    number of seconds until the next attempt, or None if none comes by itself. `error` is the exception, and `reason`
+    its stored text, or the reason that the handler gave.
     """
 
     event: DeliveredEvent
@@ -55,15 +59,15 @@ class Settled:
 
 
 class Drained(list[Settled]):
-    """The outcome of each event, in the order in which they were handed over; held ones come last."""
+    """The outcomes of a drain, in the order of delivery, with held events last."""
 
     @property
     def states(self) -> list[State]:
-        """The state of each."""
+        """The state of each outcome."""
         return [each.state for each in self]
 
     def of(self, event_type: str | Enum | type[Instance], aggregate_id: object = None) -> "Drained":
-        """Those of one type, by name or class, and aggregate id if one is given."""
+        """Return the outcomes of an event type, named by a string or a class, and of an aggregate id if given."""
         named = type_name("event_type", event_type)
         wanted = None if aggregate_id is None else str(aggregate_id)
         return Drained(
@@ -71,9 +75,9 @@ class Drained(list[Settled]):
         )
 
     def assert_done(self) -> "Drained":
-        """Return itself if something was delivered and all of it is done; else AssertionError with all outcomes.
+        """Return the outcomes if there are any and all events are done, else raise AssertionError that lists them.
 
-        Its cause is the exception of the first handler that failed.
+        The cause of the AssertionError is the exception of the first handler that failed.
         """
         if self and all(each.state == "done" for each in self):
             return self
@@ -89,7 +93,7 @@ class Drained(list[Settled]):
 
 
 class OutcomeRecorder(Observer):
-    """Notes the outcome of each event of a drain, in order; `ran` has the ids of these events."""
+    """An observer that records the outcome of each event of a drain, in order. `ran` has the ids of the events."""
 
     def __init__(self) -> None:
         self.outcomes: list[Settled] = []

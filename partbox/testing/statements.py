@@ -1,4 +1,4 @@
-"""Statements of the testing kit on a test's database; they can put a record into any state, as if it had come to it."""
+"""Statements of the test kit, which can also put a record into any state as if delivery had led there."""
 
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -18,7 +18,7 @@ Row = tuple[Any, ...]
 
 
 class HeldEvent(NamedTuple):
-    """An event that waits behind another of its key: its record, its attempts, the epoch of its partition."""
+    """An event that waits behind another of its key, with its attempts and the epoch of its partition."""
 
     row: Row
     attempts: int
@@ -26,7 +26,10 @@ class HeldEvent(NamedTuple):
 
 
 def published(conn: Conn, schema: str) -> list[Row]:
-    """Every record that the transaction of `conn` sees, in the order of the log; a row is what DeliveredEvent takes."""
+    """Return every record that the connection's transaction sees, in the order of the log.
+
+    The rows are in the form that DeliveredEvent takes.
+    """
     with OwnCursor(conn) as cursor:
         return cursor.execute(query("testing_published", schema), binary=True).fetchall()
 
@@ -40,7 +43,7 @@ async def published_async(conn: AsyncConnection[Any], schema: str) -> list[Row]:
 def assign(conn: Conn, schema: str, subscription: str, me: UUID) -> bool:
     """Assign to `me` the unowned partitions that have something to deliver now.
 
-    True if there is something to deliver in these or in the partitions that `me` owns, by their saved state.
+    Return True if there is something to deliver in them, or by their saved state in partitions that `me` owns.
     """
     ((found,),) = conn.execute(query("testing_assign", schema), {"subscription": subscription, "me": me}).fetchall()
     return bool(found)
@@ -52,7 +55,7 @@ def leave(conn: Conn, schema: str, subscription: str, me: UUID) -> None:
 
 
 def held(conn: Conn, schema: str, subscription: str, me: UUID) -> list[HeldEvent]:
-    """The events held behind another of their key since `me` registered."""
+    """Return the events that have been held behind another of their key since `me` registered."""
     values = {"subscription": subscription, "me": me}
     with OwnCursor(conn) as cursor:
         rows = cursor.execute(query("testing_held", schema), values, binary=True).fetchall()
@@ -60,17 +63,20 @@ def held(conn: Conn, schema: str, subscription: str, me: UUID) -> list[HeldEvent
 
 
 def advance(conn: Conn, schema: str, seconds: float) -> None:
-    """Advance everything that waits for a time by so many seconds."""
+    """Move all due times earlier by a number of seconds."""
     _change(conn, schema, ("advance_parked", "advance_records"), {"seconds": seconds})
 
 
 def forget(conn: Conn, schema: str) -> None:
-    """Delete every record, parked row, idempotency key, inbox row, and the history."""
+    """Delete all records, parked rows, idempotency keys, inbox rows and the history."""
     _change(conn, schema, ("forget",), {})
 
 
 def _change(conn: Conn, schema: str, names: tuple[str, ...], values: dict[str, object]) -> None:
-    """Run these in one transaction, in the lock order of all writers of parked rows; owners reload."""
+    """Execute statements in one transaction, in the lock order of all writers of parked rows.
+
+    Owners of partitions load their parked rows again.
+    """
     with conn.transaction():
         conn.execute(query("testing_lock", schema))
         for name in names:
@@ -88,7 +94,7 @@ _ATTEMPTED = ("retrying", "dead", "discarded")
 
 @dataclass(frozen=True, slots=True)
 class RecordPlacement:
-    """A state with its attempts and its due time; PartboxError if they do not go together."""
+    """A state for a record, with attempts and due time. Raise PartboxError if they contradict each other."""
 
     state: str
     attempts: int | None
@@ -112,7 +118,7 @@ class RecordPlacement:
             raise PartboxError(f"due: {error}") from None
 
     def values(self, outbox: Outbox, event: Event, subscription: str) -> dict[str, Any]:
-        """The columns of the parked row; whether it blocks its key is as the options of its handler say."""
+        """Return the columns of the parked row. The options of the handler decide whether it blocks its key."""
         handler = outbox.handlers.routes(subscription, outbox.settings)[event.event_type, event.aggregate_type]
         waits, dead_waits = handler.on_failure == "block", handler.on_dead == "block"
         blocks = {"retrying": waits, "deferred": waits, "held": True, "ready": True, "dead": dead_waits}
@@ -128,18 +134,19 @@ class RecordPlacement:
 def place(
     conn: Conn, outbox: Outbox, event_id: UUID, event: Event, placement: RecordPlacement, subscription: str
 ) -> int:
-    """Put the published event into the state, for the subscription; its record's id."""
+    """Put the published event into the state for a subscription, and return the record's id."""
     schema = outbox.settings.schema_name
     about = {"subscription": subscription, "event_id": event_id}
     found = conn.execute(query("testing_record", schema), about).fetchone()
     if found is None:
         raise PartboxError(f"there is no subscription {subscription!r}: create it first")
     record_id: int
-    record_id, is_free = found  # the newest record of the event; nobody owns its partition
+    # The newest record of the event, and whether its partition has no owner.
+    record_id, is_free = found
     if placement.state != "pending":
         if not is_free:
             raise PartboxError("a worker delivers from this database: stop it before a record is put into a state")
-        # Of a record that is done the cursor passes; any other is parked.
+        # The cursor passes a record that is done. Any other state is a parked row.
         is_done = placement.state == "done"
         columns = {} if is_done else placement.values(outbox, event, subscription)
         values = {"subscription": subscription, "id": record_id, **columns}
@@ -147,15 +154,15 @@ def place(
     return record_id
 
 
-# Django's wrapper and SQLAlchemy's, from the outside in.
+# Attributes of Django's and SQLAlchemy's wrappers, from the outside in.
 _INNER = ("sync_session", "sync_connection", "connection", "driver_connection")
 DEPTH = 6
 
 
 def find_psycopg(conn: Any) -> "Conn | AsyncConnection[Any]":
-    """The psycopg connection itself, or that of Django's `connection`, or of an SQLAlchemy Session or Connection.
+    """Return the psycopg connection inside a connection of Django, or a Session or Connection of SQLAlchemy.
 
-    PartboxError if there is none: another driver's, or Django has not connected yet.
+    Raise PartboxError if there is none, because of another driver.
     """
     found = conn
     for _ in range(DEPTH):
@@ -167,11 +174,13 @@ def find_psycopg(conn: Any) -> "Conn | AsyncConnection[Any]":
 
 
 def _inner(outer: Any) -> Any:
-    if hasattr(outer, "ensure_connection"):  # of Django, which connects when it must
+    # Django's wrapper, which connects only on demand.
+    if hasattr(outer, "ensure_connection"):
         outer.ensure_connection()
         return outer.connection
     for name in _INNER:
         inner = getattr(outer, name, None)
         if inner is not None:
             return inner() if name == "connection" and callable(inner) else inner
-    return getattr(outer, "_connection", None)  # the adapter of an asynchronous driver
+    # The adapter of an asynchronous driver.
+    return getattr(outer, "_connection", None)

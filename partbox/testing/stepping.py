@@ -1,10 +1,9 @@
-"""The delivery code of a worker without its threads: what steps a worker by hand, and `call_handlers`, without the log.
+"""The delivery code of a worker without its threads, which tests step by hand.
 
-`step_worker` hands over one event in the caller's thread. A worker does so whose `RunnerSetup` has `LowestIdQueue`,
-`InlineEventLoop` and a turn that is over at once: that of the lowest id which waits; an async handler runs in the event
-loop of `await_it`. What ran once does not run again: a retry that is due at once waits for another drain.
-
-`call_handlers` calls transactional handlers in the transaction of a test, each in a savepoint of it. What ends with the
+`step_worker` delivers one event in the caller's thread, for a worker whose `RunnerSetup` has a `LowestIdQueue`, an
+`InlineEventLoop` and time slices that end at once. The event with the lowest id is next. An event that ran once does
+not run again, so that a retry that is due at once waits for another drain. `call_handlers` needs no log. It calls
+transactional handlers inside a test's transaction, each in a savepoint. Anything that happens at the end of the
 transaction, such as the hooks of a session, is left to the test that ends it.
 """
 
@@ -38,12 +37,12 @@ from partbox.worker.runners.process_lifespan import ProcessLifespan
 from partbox.worker.worker import Worker
 
 T = TypeVar("T")
+# A function that runs a coroutine to its end.
 Await = Callable[[Coroutine[Any, Any, None]], None]
-"""Runs a coroutine to its end."""
 
 
 class InlineEventLoop(EventLoop):
-    """An event loop that never begins: each coroutine runs to its end before it returns."""
+    """An event loop that never starts: each coroutine runs to its end before the call returns."""
 
     def __init__(self, await_it: Await) -> None:
         super().__init__()
@@ -69,9 +68,9 @@ class InlineEventLoop(EventLoop):
 
 
 class LowestIdQueue:
-    """The ready lanes, of which the one with the lowest id at its head is next; what is in `ran` does not run again.
+    """A queue of ready lanes, of which the lane with the lowest id at its head is next.
 
-    `before`: `take` has only what is below this id.
+    Events in `ran` do not run again. `take` returns only lanes whose head is below `before`.
     """
 
     def __init__(self, ran: set[int]) -> None:
@@ -103,12 +102,12 @@ class LowestIdQueue:
         return None if lane is None or _head(lane) >= self.before else lane
 
     def _sort_lanes(self) -> None:
-        """By the ids of what they have at their heads; those that have nothing any more go first, and end."""
+        """Sort the lanes by the ids at their heads. Empty lanes come first, so that they end."""
         lanes = self._lanes
         lanes.fresh, lanes.due = (deque(sorted(queue, key=_head)) for queue in (lanes.fresh, lanes.due))
 
     def _may_run(self, lane: Lane) -> bool:
-        """Unless what it has at its head ran before. What blocks nothing does not stand in the way of others then."""
+        """Return True unless the event at the head ran before. Drop such events that block nothing."""
         while lane.queue and lane.queue[0].id in self._ran:
             if lane.queue[0].parked is None or lane.queue[0].parked.blocks:
                 return False
@@ -117,8 +116,10 @@ class LowestIdQueue:
 
 
 def step_worker(worker: Worker) -> bool:
-    """Hand over the event that is next in a worker that was made with a `RunnerSetup`, dead ones to their hook when
-    there is no other; False if there is none."""
+    """Deliver the next event of the worker, or call the dead-letter hook if there is none.
+
+    Return False if there was neither.
+    """
     scheduler, dispatcher = worker.engine.scheduler, worker.dispatcher
     lanes = scheduler.next([], time.monotonic(), trusted=True, waits=False)
     if isinstance(lanes, NoLane):
@@ -132,10 +133,10 @@ def _head(lane: Lane) -> int:
 
 
 def call_handlers(outbox: Outbox, events: Sequence[DeliveredEvent], conn: Any, await_it: Await) -> Drained:
-    """Hand these events to their handlers without the log, one after the other: nothing is parked.
+    """Call the handlers with these events, one after the other, without the log: nothing is parked.
 
-    For events that no worker can see: of a transaction that is rolled back at the end of a test, or built by hand.
-    `conn` is for transactional handlers.
+    For events that no worker can see, because their transaction is rolled back at the end of a test or because they
+    were built by hand. `conn` is for transactional handlers.
     """
     process = ProcessState()
     lifespan = ProcessLifespan(outbox.handlers.process_lifespan, InlineEventLoop(await_it), process)
@@ -186,17 +187,21 @@ def _result(endpoint: Endpoint, event: DeliveredEvent, conn: Any, await_it: Awai
     else:
         try:
             result = endpoint.call(given) if savepoint is None else call_in_savepoint(endpoint, event, savepoint)
-        except BaseException as error:  # also SystemExit: it is the handler's error
+        # SystemExit included, which is the handler's error too.
+        except BaseException as error:
             result = error
     return result[0] if handler.max_size is not None and isinstance(result, list) and len(result) == 1 else result
 
 
+# Yields the arguments that a handler gets behind its event.
 Savepoint = AbstractContextManager[tuple[Any, ...]]
-"""Gives what a handler gets behind its event."""
 
 
 def find_savepoint(endpoint: Endpoint, conn: Any) -> Savepoint:
-    """The savepoint for a handler of this kind on `conn`. PartboxError, with the remedy, if `conn` has none for it."""
+    """Return the savepoint on `conn` for this handler.
+
+    Raise PartboxError, with the remedy, if `conn` cannot have one.
+    """
     name = endpoint.handler.name
     if endpoint.transaction is TransactionKind.DJANGO:
         return _django_savepoint()
@@ -221,7 +226,7 @@ def find_savepoint(endpoint: Endpoint, conn: Any) -> Savepoint:
 
 
 def call_in_savepoint(endpoint: Endpoint, event: DeliveredEvent, savepoint: Savepoint) -> Any:
-    """Return what the handler returns, or raise what it raises."""
+    """Return the value of the handler, or raise its error. Roll back if the event is not done."""
     result: Any = None
     try:
         with savepoint as given:

@@ -1,7 +1,7 @@
-"""Hypothesis strategies of everything that may be published (`pip install 'partbox[testing]'`).
+"""Hypothesis strategies for everything that may be published (`pip install 'partbox[testing]'`).
 
-Each produces everything that is valid, rare values included: any text without NUL and lone surrogates, empty where
-allowed. Publishing accepts every example, and a handler gets it.
+Each strategy produces all valid values, including rare ones: any text without NUL and lone surrogates, empty where that
+is allowed. Every example can be published, and a handler gets it.
 """
 
 from datetime import datetime, timedelta, timezone
@@ -26,36 +26,38 @@ __all__ = [
     "payloads",
 ]
 
-_CHARACTERS = st.characters(codec="utf-8", exclude_characters="\0")  # the codec leaves lone surrogates out
+# The codec excludes lone surrogates.
+_CHARACTERS = st.characters(codec="utf-8", exclude_characters="\0")
 _ZONES = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
-_FIRST, _LAST = datetime(1, 1, 2), datetime(9999, 12, 30)  # years of datetime in all zones
+# The range of datetime in all time zones.
+_FIRST, _LAST = datetime(1, 1, 2), datetime(9999, 12, 30)
 _PAST, _FUTURE = datetime(2000, 1, 2), datetime(2500, 1, 1)
 
 
 def aggregate_ids(max_size: int = MAX_ID // 4) -> SearchStrategy[str]:
-    """Texts that may be an aggregate id, the empty one too; at most `max_size` characters."""
+    """Generate aggregate ids, the empty text included, of at most `max_size` characters."""
     return _texts(max_size=max_size)
 
 
 def aggregate_types(max_size: int = MAX_NAME) -> SearchStrategy[str]:
-    """Texts that may be an aggregate type; among them the one of events that name none."""
+    """Generate aggregate types, the type of events without an aggregate included."""
     return st.just(GLOBAL) | _texts(min_size=1, max_size=max_size)
 
 
 def event_types(max_size: int = MAX_NAME) -> SearchStrategy[str]:
-    """Texts that may be an event type."""
+    """Generate event types."""
     return _texts(min_size=1, max_size=max_size)
 
 
 def idempotency_keys() -> SearchStrategy[str]:
-    """Texts that may be an idempotency key: 1 to 255 characters."""
+    """Generate idempotency keys of 1 to 255 characters."""
     return _texts(min_size=1, max_size=MAX_KEY)
 
 
 def headers(max_size: int = 8, *, full: bool = False) -> SearchStrategy[dict[str, str]]:
-    """Headers within their limit of 64 KiB together, at most `max_size` of them.
+    """Generate at most `max_size` headers within their common limit of 64 KiB.
 
-    With `full` some are as long as they may be; Hypothesis warns of their size when it prints them.
+    With `full`, some fill the limit. Hypothesis warns about their size when it prints them.
     """
     names = _texts().filter(lambda name: not name.lower().startswith(HEADER_PREFIX))
     some = st.dictionaries(names, _texts(), max_size=max_size).filter(lambda given: _size(given) <= MAX_HEADERS)
@@ -63,31 +65,32 @@ def headers(max_size: int = 8, *, full: bool = False) -> SearchStrategy[dict[str
 
 
 def json_values(max_leaves: int = 10) -> SearchStrategy[Any]:
-    """JSON values that come back equal: None, bools, integers of 64 bits, finite floats, texts, lists, dicts."""
+    """Generate JSON values that come back equal: None, bools, 64-bit integers, finite floats, texts, lists, dicts."""
     floats = st.floats(allow_nan=False, allow_infinity=False)
     leaves = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | floats | _texts()
     return st.recursive(leaves, _nested, max_leaves=max_leaves)
 
 
 def payloads(max_leaves: int = 10) -> SearchStrategy[Any]:
-    """Payloads without a content type that come back equal: JSON values, or bytes."""
+    """Generate payloads without a content type that come back equal: JSON values or bytes."""
     return json_values(max_leaves) | st.binary()
 
 
 def partitions() -> SearchStrategy[int]:
-    """Partitions: 0 to 255."""
+    """Generate partitions: 0 to 255."""
     return st.integers(0, 255)
 
 
 def moments() -> SearchStrategy[datetime]:
-    """Times with a zone, whatever the zone."""
+    """Generate times with any time zone."""
     return st.datetimes(_FIRST, _LAST, timezones=_ZONES)
 
 
 def events(*, delayed: bool = False, **fields: SearchStrategy[Any]) -> SearchStrategy[Event]:
-    """Events with any mixture of fields. `fields` are strategies of your own, by the names of the fields of `Event`.
+    """Generate events with any mixture of fields.
 
-    With `delayed` some are delayed, even to the far future: a test that drains may never see them.
+    `fields` are your own strategies, by the name of a field of `Event`. With `delayed`, some events are delayed, even
+    to the far future, so that a test that drains may never see them.
     """
     own: dict[str, SearchStrategy[Any]] = {
         "event_type": event_types(),
@@ -117,7 +120,7 @@ def _nested(inner: SearchStrategy[Any]) -> SearchStrategy[Any]:
 
 
 def _waiting(fields: dict[str, SearchStrategy[Any]]) -> SearchStrategy[dict[str, Any]]:
-    """The same with a time to wait for: a delay, or a moment that is not before it occurred."""
+    """Generate fields with a time to wait for: a delay, or a moment not before the event occurred."""
     delays = st.timedeltas(timedelta(microseconds=1), MAX_DELAY)
     before = st.datetimes(_FIRST, _PAST - timedelta(days=2), timezones=_ZONES)
     after = st.datetimes(_PAST, _LAST, timezones=_ZONES)
@@ -128,13 +131,14 @@ def _waiting(fields: dict[str, SearchStrategy[Any]]) -> SearchStrategy[dict[str,
 
 
 def _event(fields: dict[str, Any]) -> Event:
-    if fields["aggregate_id"] is None:  # beside an aggregate type it may be left out, but not be None
+    # Beside an aggregate type the aggregate id may be left out, but not be None.
+    if fields["aggregate_id"] is None:
         fields = {name: value for name, value in fields.items() if name != "aggregate_id"}
     return Event(**fields)
 
 
 def _full(name: str, character: str) -> dict[str, str]:
-    """One header that leaves no room for another byte, or nearly."""
+    """Return one header that leaves hardly any of the limit."""
     return {name: character * ((MAX_HEADERS - len(name.encode())) // len(character.encode()))}
 
 
