@@ -1,4 +1,4 @@
-"""The live page: partitions, processes, rates, blocked and dead records, and the remedies."""
+"""The live page: partitions, processes, rates, blocked and dead records, and the actions on them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -34,11 +34,10 @@ def routes(
     siblings: Siblings = tuple,
     lags: DayOfLags | None = None,
 ) -> list[BaseRoute]:
-    """The page and what is below it, for a Starlette application; give them last. `overview_cache` may be shared with
-    others, `siblings` are the databases of the node, if those are several.
+    """Return the routes of the page for a Starlette application, which must come after its other routes.
 
-    Data is read through `overview_cache` while the page is watched; lists, actions and doctor open connections to
-    `dsn()`.
+    `overview_cache` may be shared. It is read only while somebody watches the page. Lists, actions and doctor open
+    connections to `dsn()`. `siblings` are the databases of the node, if there are several.
     """
     diagnosis = Diagnosis(lambda: examine(dsn, settings, limits_of(settings, LONG_TRANSACTION)))
     name, _, colour = (settings.environment or "").partition(":")
@@ -62,7 +61,10 @@ def pages(
     overview_cache: CachedOverview,
     siblings: Siblings = tuple,
 ) -> list[BaseRoute]:
-    """The page of a worker, served at `address`. The holder of `http_token` may act; nobody without that setting."""
+    """Return the routes of a worker's page, served at `address`.
+
+    The holder of the setting `http_token` may act. Without that setting nobody may.
+    """
     allowed = access(address, settings.http_token, payloads=settings.http_payloads)
     lags = DayOfLags()
     lags.start_sampling(overview_cache)
@@ -77,9 +79,9 @@ def standalone(
     token: str | None,
     labels: Callable[[], ProcessLabels] = own_labels,
 ) -> Iterator[str]:
-    """Serve the page by itself; its URL, which carries the token (None: a new one): whoever has it may act.
+    """Serve the page by itself and yield its URL, which carries the token. Whoever has the URL may act.
 
-    PartboxError if it cannot be served there.
+    If `token` is None, a new one is made. Raise PartboxError if the page cannot be served at the address.
     """
     allowed = access(where, token, new=True, payloads=settings.http_payloads)
     lags = DayOfLags()
@@ -94,10 +96,10 @@ def standalone(
 
 
 class MountedPage:
-    """The page as an ASGI application, to be mounted in another one at any path; `may` judges who may do what.
+    """The page as an ASGI application, to be mounted in another one at any path.
 
-    It reads the database while somebody watches; `close` its connection when the application ends, or have it end with
-    the process.
+    `may` decides about the rights of each request. The page reads the database while somebody watches. `close` its
+    connection when the application ends, or let the connection end with the process.
     """
 
     def __init__(self, settings: Settings, dsn: Callable[[], str], may: May) -> None:
@@ -112,5 +114,5 @@ class MountedPage:
         await self._app(scope, receive, send)
 
     def close(self) -> None:
-        """Close its connection for good; it says so to whoever still watches."""
+        """Close the page's connection for good. Viewers see that it is closed."""
         self._overview_cache.close()

@@ -1,14 +1,14 @@
-"""The rights on the page: who may look, see payloads, and act. A `Guard` judges every request.
+"""Rights on the page: to look, to see payloads, and to act.
 
-`Access` guards a page that partbox serves. Acting always needs the token; without one nobody acts. Looking needs none
-where only this machine can reach the page, and the token everywhere else: error texts and aggregate ids are shown.
-Another page in the same browser can neither guess the token nor send its header unasked. A name that was made to point
-here (DNS rebinding) is refused where no token comes with it. With the token it may be the name of a reverse proxy on
-this machine.
+A `Guard` judges every request. `Access` guards a page that partbox serves. Acting always needs the token, and without a
+token nobody acts. Looking needs no token if only this machine can reach the page, and the token otherwise, because
+error texts and aggregate ids are shown. Another page in the same browser can neither guess the token nor make the
+browser send its header. A host name that was made to point here (DNS rebinding) is refused without the token. With the
+token, it may be the name of a reverse proxy on this machine.
 
-`ApplicationAccess` guards a page that is mounted in an application, which knows its people. There a cookie may be the
-right, which browsers send unasked. So a request that another site's page has made is refused by its origin; actions are
-JSON besides, which no form can send.
+`ApplicationAccess` guards a page that is mounted in an application, which knows its users. The right may come from a
+cookie, which browsers send with every request. So requests from another site's page are refused by their origin, and
+actions take JSON, which no form can send.
 """
 
 import hmac
@@ -25,14 +25,15 @@ from starlette.requests import Request
 from partbox.errors import SettingsError
 from partbox.http.address import Address
 
+# The right that a request needs: to look at the page, to see payloads, or to perform an operator's action.
 Action = Literal["look", "payload", "replay", "discard", "retry", "skip", "pause", "resume", "limit"]
-"""The right that a request needs: to look at the page, to see payloads, or one of the operators' actions."""
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 
+# `may(request, action)` returns the identity of the user if the action is allowed, else None. The log of actions shows
+# `str()` of the identity.
 May = Callable[[Request, str], Awaitable[object] | object]
-"""`may(request, action)`: the identity of who may do that, else None; `str()` of it is logged as who acted."""
 
-MIN_TOKEN_LENGTH = 16  # characters of a chosen token
+MIN_TOKEN_LENGTH = 16  # characters
 NO_TOKEN = "this needs a token, and there is none: set PARTBOX_HTTP_TOKEN where the page is served"  # noqa: S105
 NO_PAYLOADS = "payloads are not shown here: the setting http_payloads allows it to those who have the token"
 ELSEWHERE = "this page is served to 127.0.0.1 and localhost: use one of these names, or bring the token"
@@ -51,24 +52,27 @@ class Refusal:
 
 
 class Guard(Protocol):
-    """The judge of all requests to a page."""
+    """A judge of all requests to a page."""
 
     @property
     def unlock(self) -> bool | None:
-        """True if a token unlocks actions, False if there is no token, None if tokens are not what it asks for."""
+        """True if a token unlocks actions, False if there is no token, None if the guard uses none."""
 
     @property
     def guards_all(self) -> bool:
-        """True if the empty page too is for those alone who may look."""
+        """True if even the empty page is only for users with the right to look."""
 
     async def judge(self, request: Request, action: Action) -> str | Refusal:
-        """The identity of who may do that, or the refusal of the request."""
+        """Return the identity of a user with this right, or the refusal of the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`token` None: nobody may act. `open_to_look`: nobody but this machine can reach the page. `payloads`: the holder
-    of the token may see them."""
+    """Rights by a token.
+
+    If `token` is None, nobody may act. `open_to_look` means that only this machine can reach the page. `payloads` lets
+    the holder of the token see payloads.
+    """
 
     token: str | None
     open_to_look: bool
@@ -97,7 +101,7 @@ class Access:
         return Refusal(401, f"{wrong}: open the address that was printed when the page's server started")
 
     def has_token(self, headers: Mapping[str, str]) -> bool:
-        """True if a request carries the token."""
+        """Return True if the request carries the token."""
         if self.token is None:
             return False
         scheme, _, given = headers.get("authorization", "").partition(" ")
@@ -106,7 +110,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationAccess:
-    """The rights that an application gives by `may`, which may wait: one that is no coroutine runs in a thread."""
+    """Rights that an application gives by `may`. `may` may block: it runs in a thread unless it is a coroutine."""
 
     may: May
     unlock: None = None
@@ -121,9 +125,9 @@ class ApplicationAccess:
 
 
 def access(address: Address, chosen: str | None, *, new: bool = False, payloads: bool = False) -> Access:
-    """The rights on a page at `address`. The token is the `chosen` one, else a `new` one, else there is none.
+    """Return the rights on a page at `address`.
 
-    SettingsError if the chosen one is easily guessed.
+    The token is `chosen`, or a new one if `new`, or none. Raise SettingsError if the chosen token is easy to guess.
     """
     if chosen is not None and not TOKEN_FORM.fullmatch(chosen):
         raise SettingsError(
@@ -141,8 +145,11 @@ def _is_this_machine(host: str) -> bool:
 
 
 def _is_foreign(request: Request) -> bool:
-    """True if a browser says that another site's page has asked; other programs say nothing. A link there may lead
-    here: that page does not see what it shows."""
+    """Return True if a browser says that another site's page sent the request.
+
+    Programs other than browsers say nothing. Links from other sites are allowed, because that site does not see the
+    page.
+    """
     headers = request.headers
     if request.method == "GET" and headers.get("sec-fetch-mode") == "navigate":
         return False

@@ -1,4 +1,4 @@
-"""The problems that one overview of a subscription shows: reported at once, while doctor takes some seconds."""
+"""Problems that a single overview of a subscription shows, at once, whereas doctor takes some seconds."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
@@ -10,14 +10,18 @@ from partbox.db.inspect.stats import Cluster
 from partbox.text.wording import counted
 
 UNITS = (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0))
-LEAD_TIME = 2.0  # leases; a partition that moves has no owner for a moment
+# Leases for which a partition may have no owner while it moves.
+LEAD_TIME = 2.0
 
+# Doctor's names of the causes.
 CAUSES = frozenset({"no-workers", "paused", "unowned"})
-"""Doctor's names for them."""
 
 
 def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Problem]:
-    """`unowned_for`: seconds since every partition had an owner; `at` is now."""
+    """Yield the problems of a subscription.
+
+    `unowned_for` is the number of seconds since every partition had an owner, and `at` is the present time.
+    """
     living = [instance for instance in cluster.instances if not instance.expired]
     some = f"{counted(cluster.pending, 'event')} wait{'s' if cluster.pending == 1 else ''}"
     waits = some if cluster.pending else "none waits"
@@ -52,7 +56,7 @@ def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Probl
 
 
 def remote_problems(cluster: Cluster, found: Iterable[Problem]) -> Iterator[Problem]:
-    """Shorten the problems of a subscription for the page of another one; none unless events wait."""
+    """Yield a subscription's problems in short form for the page of another one, if any events wait."""
     if not cluster.pending and not sum(cluster.waiting.values()):
         return
     for each in found:

@@ -1,4 +1,4 @@
-"""Blocking calls to the database, off the event loop: in daemon threads, which do not delay the end of the process."""
+"""Blocking database calls outside of the event loop, in daemon threads, which do not delay the end of the process."""
 
 import asyncio
 import threading
@@ -19,20 +19,22 @@ FRESH = 1.5  # seconds
 
 
 async def in_background(work: Callable[[], T]) -> T:
-    """Return or raise the result of `work()`; a cancelled call is not waited for."""
+    """Return or raise the result of `work()`, run in a thread. Cancellation does not wait for the thread."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
     def run() -> None:
         try:
             result = work()
-        except BaseException as error:  # raised where it is awaited
+        # The error is raised where the call is awaited.
+        except BaseException as error:
             complete(future.set_exception, error)
         else:
             complete(future.set_result, result)
 
     def complete(set_outcome: Callable[[Any], None], outcome: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
+        # The loop is closed, so nobody waits.
+        with suppress(RuntimeError):
             loop.call_soon_threadsafe(lambda: None if future.done() else set_outcome(outcome))
 
     threading.Thread(target=run, name="page", daemon=True).start()
@@ -40,16 +42,16 @@ async def in_background(work: Callable[[], T]) -> T:
 
 
 class SingleFlight:
-    """Asks the database once for an answer that many viewers want at the same time.
+    """A cache that asks the database once for an answer that many viewers want at the same time.
 
-    Keeps answers by their question; lives in one event loop. Failures are not kept.
+    It belongs to one event loop and does not keep failures.
     """
 
     def __init__(self) -> None:
         self._answers: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}
 
     async def ask(self, work: Callable[..., Any], *arguments: object) -> Any:
-        """The result of `work(*arguments)` in the background, or that of a call under way or younger than FRESH."""
+        """Return the result of `work(*arguments)`, shared with a call under way or younger than FRESH."""
         question, now = (work, repr(arguments)), time.monotonic()
         self._answers = {
             key: cached for key, cached in self._answers.items() if now - cached[0] < FRESH or not cached[1].done()
@@ -69,13 +71,14 @@ class SingleFlight:
 
 
 class ClientGone(PartboxError):
-    """The client that ordered it has gone away."""
+    """The client that ordered the work has disconnected."""
 
 
 async def progress_lines(work: Callable[..., int], on_end: Callable[[], None]) -> AsyncIterator[bytes]:
-    """Run one long order, `work(progress=…)`, in the background; `on_end()` is called at its end, failed or not.
+    """Run `work(progress=…)` in the background and yield its progress as lines of JSON.
 
-    Lines of JSON: `{"done": …, "total": …}` after each chunk, `{"finished": …}` or `{"error": …}` at the end.
+    The lines are `{"done": …, "total": …}` after each chunk, and `{"finished": …}` or `{"error": …}` at the end.
+    `on_end()` is called at the end in both cases.
     """
     loop, client_gone = asyncio.get_running_loop(), threading.Event()
     lines: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()

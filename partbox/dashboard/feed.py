@@ -1,6 +1,6 @@
-"""One reader for all viewers: it looks once a second, and only while the page is watched.
+"""One reader of the database for all viewers of the page, once a second and only while somebody watches.
 
-It lives in one event loop; only the looks themselves wait in threads.
+A feed belongs to one event loop. Only the database calls wait in threads.
 """
 
 import asyncio
@@ -32,17 +32,19 @@ from partbox.operations.stats import RateMeter, Rates
 
 log = logging.getLogger("partbox.http")
 
-REFRESH_INTERVAL = 1.02  # seconds from one look to the next; an answer that is younger than one would be given again
+# Seconds between two refreshes: longer than a second, because the cache returns a younger overview again.
+REFRESH_INTERVAL = 1.02
 
-EXAMINE_PAUSE = 15.0  # seconds from the end of one examination to the next
-SHARE = 10  # and so many times as long as the last one took
+# Seconds from the end of one examination to the next, but at least `SHARE` times the last one's duration.
+EXAMINE_PAUSE = 15.0
+SHARE = 10
 
 Plain = dict[str, Any]
 
 
 @dataclass(slots=True)
 class _SubscriptionView:
-    """The memory of one subscription."""
+    """The state of one subscription's page."""
 
     labels: ProcessLabels
     news: PageNews = field(default_factory=PageNews)
@@ -66,9 +68,9 @@ class _SubscriptionView:
 
 
 class Diagnosis:
-    """Doctor's examination for all viewers: one at a time, at a modest rate, and none without viewers.
+    """Doctor's examinations for all viewers: one at a time, at a modest rate, and none without viewers.
 
-    `report` is the newest, None before the first; `error` is the reason if the last examination failed, else None.
+    `report` is the newest, None before the first. `error` is why the last examination failed, or None.
     """
 
     def __init__(self, examine: Callable[[], Report], clock: Callable[[], float] = time.monotonic) -> None:
@@ -80,12 +82,12 @@ class Diagnosis:
         self.error: str | None = None
 
     def begin_if_due(self) -> None:
-        """Begin an examination if one is due; called in the event loop while the page is watched."""
+        """Start an examination if it is due. Called in the event loop while the page is watched."""
         if (self._running is None or self._running.done()) and self._clock() >= self._next:
             self._running = asyncio.create_task(self._run())
 
     def plain(self) -> Plain:
-        """The time of doctor's report, its number of causes, and its error."""
+        """Return the time of the report, its number of checks, and the error."""
         at, causes = (self.report.at.isoformat(), len(self.report.checks)) if self.report else (None, 0)
         return {"at": at, "causes": causes, "error": self.error}
 
@@ -94,17 +96,17 @@ class Diagnosis:
         try:
             self.report, self.error = await in_background(self._examine), None
         except Exception as error:
-            if not isinstance(error, psycopg.Error | PartboxError):  # a fault in a check must not take the page with it
+            # A bug in a check must not break the page.
+            if not isinstance(error, psycopg.Error | PartboxError):
                 log_event(log, "loop_error", "doctor cannot examine for the page: %s", error, trace=error, loop="page")
             self.error = error_text(error)
         self._next = self._clock() + max(EXAMINE_PAUSE, SHARE * (self._clock() - began))
 
 
 class Feed:
-    """While it is `keep_refreshing`, `frame` has something new after each `next_refresh`. Without `diagnosis` doctor is
-    not asked.
+    """A source of frames. While `keep_refreshing` is entered, `frame` changes after each `next_refresh`.
 
-    `identity` is told to viewers with each frame; `lags` are those of the last day.
+    Without `diagnosis`, doctor does not run. `identity` is part of each frame, and `lags` covers the last day.
     """
 
     def __init__(
@@ -134,7 +136,7 @@ class Feed:
 
     @contextmanager
     def keep_refreshing(self) -> Iterator[None]:
-        """Keep looking while this context is entered."""
+        """Refresh as long as this context is entered."""
         self._watchers += 1
         if self._reader is None or self._reader.done():
             self._reader = asyncio.create_task(self._refresh_while_watched())
@@ -145,11 +147,11 @@ class Feed:
 
     @property
     def is_fresh(self) -> bool:
-        """True if it has looked just now; else wait for the next turn."""
+        """True if the last refresh was just now. Otherwise viewers wait for the next."""
         return self._refreshed_at is not None and time.monotonic() - self._refreshed_at < 2 * REFRESH_INTERVAL
 
     async def next_refresh(self, stopping: asyncio.Event) -> None:
-        """Wait for the next look, or until `stopping`."""
+        """Wait for the next refresh, or until `stopping` is set."""
         waits = [asyncio.ensure_future(event.wait()) for event in (self._refreshed, stopping)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -158,7 +160,7 @@ class Feed:
                 each.cancel()
 
     def frame(self, subscription: str | None, *, history: bool) -> Plain:
-        """The data to show. Its `subscription` is null if there is none of that name."""
+        """Return the data of the page. Its `subscription` is null if there is none of that name."""
         shown: Plain = self._identity | {"error": self._error}
         shown |= {"database": None, "at": None, "subscriptions": [], "subscription_count": 0, "subscription": None}
         shown |= {"doctor": self._diagnosis and self._diagnosis.plain(), "troubles": []}
@@ -187,7 +189,7 @@ class Feed:
         return [each.plain() for each in shown_problems(alarms, findings, subscription, CAUSES, remote)]
 
     async def _refresh_while_watched(self) -> None:
-        """Look again and again until the last watcher has gone."""
+        """Refresh until the last viewer has left."""
         while self._watchers:
             if self._diagnosis is not None:
                 self._diagnosis.begin_if_due()
@@ -203,7 +205,8 @@ class Feed:
                 self._update_views(overview)
             self._error = None
         except Exception as error:
-            if not isinstance(error, psycopg.Error | PartboxError):  # our fault: no viewer waits for ever
+            # A bug of partbox must not make viewers wait for ever.
+            if not isinstance(error, psycopg.Error | PartboxError):
                 log_event(log, "loop_error", "the page cannot show what it found: %s", error, trace=error, loop="page")
             self._error = error_text(error)
         self._refreshed_at = time.monotonic()

@@ -1,6 +1,6 @@
-"""One look at the outbox as the page gets it: plain data, with processes by their place in a list.
+"""One overview as plain data for the page, with processes named by their positions in a list.
 
-Each has a letter and a colour, as on a terminal.
+Each process has a letter and a colour, the same as in the terminal.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,18 +17,21 @@ from partbox.terminal.roster import COLOURS, ProcessBadge, Roster
 from partbox.text.wording import node_names
 
 NOBODY = -1
-GONE = -2  # an owner that is not among the living
+# Stands for an owner that is not among the living processes.
+GONE = -2
 MOST_SINKS = 20
-MOST_LIMITS = 50  # those under which most waits
+# Only the limits under which most events wait.
+MOST_LIMITS = 50
 MOST_CHOICES = 100
-MOST_RUNNING = 20  # handlers that run for long, those that run the longest
+# Only the handlers that run the longest.
+MOST_RUNNING = 20
 
+# Returns the labels of living processes.
 ProcessLabels = Callable[[Iterable[Instance]], dict[UUID, ProcessBadge]]
-"""The labels of living processes."""
 
 
 def own_labels() -> ProcessLabels:
-    """ProcessLabels given by the page itself, when it first sees a process."""
+    """Return labels that the page assigns when it first sees a process."""
     roster = Roster()
 
     def labels(instances: Iterable[Instance]) -> dict[UUID, ProcessBadge]:
@@ -39,12 +42,15 @@ def own_labels() -> ProcessLabels:
 
 
 def from_roster(roster: Roster) -> ProcessLabels:
-    """The labels that another view has given; a process without one is shown as nobody."""
+    """Return labels that another view has assigned. A process without one is shown as unknown."""
     return lambda instances: {each.instance_id: roster.badge(each.instance_id) for each in instances}
 
 
 def selector_entries(overview: Overview, shown: str) -> dict[str, Any]:
-    """The entries of the page's selector, of many those with dead events or most that wait, and how many there are."""
+    """Return the entries of the page's subscription selector, and the number of all subscriptions.
+
+    If there are too many, those with the most waiting or dead events are kept.
+    """
 
     def rank(cluster: Cluster) -> tuple[bool, int]:
         return cluster.subscription != shown, -(cluster.pending + sum(cluster.parked.values()))
@@ -61,7 +67,7 @@ def _entry(each: Cluster) -> dict[str, Any]:
 def subscription(
     cluster: Cluster, labels: Mapping[UUID, ProcessBadge], point: ChartPoint, happenings: Iterable[NewsItem]
 ) -> dict[str, Any]:
-    """Everything about one subscription; lists of partitions have their values in order."""
+    """Return everything about one subscription. Lists of partitions have their values in order of the partitions."""
     names = node_names(cluster.instances)
     places = {None: NOBODY} | {instance.instance_id: place for place, instance in enumerate(cluster.instances)}
     counts = ("paused", "pending", "exact", "parked", "completed", "blocked_keys", "unowned")
@@ -92,14 +98,14 @@ def _partitions(partitions: Sequence[PartitionStats], places: Mapping[UUID | Non
 
 
 def _unlisted_partitions(cluster: Cluster) -> list[PartitionStats]:
-    """Partitions without anything, until the next look lists them."""
+    """Return empty partitions, shown until the next overview lists the real ones."""
     return [
         PartitionStats(each, None, None, 0, 0, True, None, None, None, False) for each in range(cluster.sums.partitions)
     ]
 
 
 def _running(instances: Sequence[Instance]) -> dict[str, Any]:
-    """The handlers that run for long by the places of their processes, the longest first, and how many there are."""
+    """Return the number of long-running handlers, and the longest of them with the positions of their processes."""
     found = [(place, run) for place, each in enumerate(instances) for run in each.running]
     found.sort(key=lambda each: -each[1].seconds)
     count = len(found) + sum(each.running_more for each in instances)

@@ -1,4 +1,4 @@
-"""The past of a subscription: the points of its charts, its news, and its lags of a day."""
+"""The past of a subscription: the points of its charts, its news, and its lags of one day."""
 
 import threading
 from collections import Counter, deque
@@ -18,17 +18,21 @@ from partbox.operations.stats import NewsFeed, Rates, compare_clusters
 from partbox.terminal.roster import ProcessBadge
 from partbox.text.wording import counted
 
-KEPT_POINTS = 121  # a second apart
-GAP = 10.0  # seconds without a look after which the past is forgotten
+# Points are a second apart.
+KEPT_POINTS = 121
+# Seconds without an overview after which the past is dropped.
+GAP = 10.0
 KEPT_NEWS = 40
 
-STEP = 300.0  # seconds of a bar
-BARS = 288  # of a day
-SAMPLE_INTERVAL = 60.0  # seconds between two looks while nobody watches
+# Seconds of a bar, and bars of a day.
+STEP = 300.0
+BARS = 288
+# Seconds between two samples while nobody watches.
+SAMPLE_INTERVAL = 60.0
 
 
 class ChartPoint(NamedTuple):
-    """One moment: rates per second (None without a look before), the lag in seconds, the number of open events."""
+    """One moment of a chart: rates per second (None at the first), the lag in seconds, the number of open events."""
 
     published: float | None
     delivered: float | None
@@ -44,7 +48,7 @@ class History:
         self.points: deque[ChartPoint] = deque(maxlen=KEPT_POINTS)
 
     def add_point(self, at: datetime, cluster: Cluster, rates: Rates | None) -> ChartPoint:
-        """Add and return a point. Dead events are not open."""
+        """Add and return a point. Dead events do not count as open."""
         if self._last is not None and (at - self._last).total_seconds() > GAP:
             self.points.clear()
         self._last = at
@@ -56,9 +60,9 @@ class History:
 
 
 class DayOfLags:
-    """The longest lag of each subscription in every five minutes of the last day, and its newest. For any thread.
+    """The longest lag of each subscription in every five minutes of the last day, and the newest lag.
 
-    `start_sampling` has them grow while nobody watches, too.
+    Any thread may call. After `start_sampling`, samples are taken even while nobody watches.
     """
 
     def __init__(self, looks: float = SAMPLE_INTERVAL) -> None:
@@ -70,13 +74,13 @@ class DayOfLags:
         self._sampler: threading.Thread | None = None
 
     def start_sampling(self, overview_cache: CachedOverview) -> None:
-        """Look once a minute, in a thread, until the glance is closed; does nothing the second time."""
+        """Sample once a minute, in a thread, until the cache is closed. A second call does nothing."""
         if self._sampler is None:
             self._sampler = threading.Thread(target=self._run, args=[overview_cache], name="lags", daemon=True)
             self._sampler.start()
 
     def add(self, overview: Overview) -> None:
-        """Note the lags of one look; forget subscriptions that are gone."""
+        """Record the lags of one overview, and drop subscriptions that no longer exist."""
         bar = int(overview.at.timestamp() // STEP)
         with self._lock:
             self._now = {each.subscription: each.unfinished_age or 0.0 for each in overview.clusters}
@@ -89,8 +93,11 @@ class DayOfLags:
                 del self._bars[gone]
 
     def list_worst(self, most: int) -> list[tuple[str, float, list[float | None]]]:
-        """The `most` subscriptions that lag most, the worst first: name, newest lag (seconds), and the longest lag of
-        every five minutes up to the last look, None where nobody looked."""
+        """Return the `most` subscriptions with the longest lags, the worst first.
+
+        Each has its name, its newest lag in seconds, and its longest lag in every five minutes until the last sample,
+        None where there was no sample.
+        """
         with self._lock:
             known = {name: dict(bars) for name, bars in self._bars.items()}
             now, last = dict(self._now), self._last
@@ -109,7 +116,7 @@ class DayOfLags:
 
 
 class PageNews(NewsFeed):
-    """The last happenings, found by comparing two looks at the subscription."""
+    """The latest news of a subscription, found by comparing two overviews."""
 
     def __init__(self) -> None:
         super().__init__(KEPT_NEWS)
@@ -117,7 +124,7 @@ class PageNews(NewsFeed):
         self._labels: Mapping[UUID, ProcessBadge] = {}
 
     def note_changes(self, cluster: Cluster, labels: Mapping[UUID, ProcessBadge], at: datetime) -> None:
-        """Compare with the last look; nothing is new at the first."""
+        """Add the differences from the last overview. The first overview has none."""
         if self._last is not None:
             for kind, text in _differences(self._last, cluster, {**self._labels, **labels}):
                 self.add(text, kind, at)
@@ -125,7 +132,7 @@ class PageNews(NewsFeed):
 
 
 def _differences(before: Cluster, after: Cluster, labels: Mapping[UUID, ProcessBadge]) -> Iterator[tuple[str, str]]:
-    """The `(kind, text)` of each difference."""
+    """Yield each difference as `(kind, text)`."""
     found = compare_clusters(before, after)
     if before.paused != after.paused:
         yield "said", "the subscription was paused" if after.paused else "the subscription was resumed"

@@ -1,6 +1,6 @@
-"""The operator's commands on the page: lists of blocked aggregates and dead records, and the actions on them.
+"""Operator commands on the page: lists of blocked aggregates and dead records, and the actions on them.
 
-Plain data in, plain data out. Every call opens a connection of its own; raises PartboxError and
+Parameters and results are plain data. Each call opens a connection of its own, and raises PartboxError and
 psycopg.Error as the commands do.
 """
 
@@ -23,19 +23,21 @@ from partbox.text.secrets import masked
 from partbox.text.wording import several
 
 PAGE = 50
-FEW = 5  # records that are named
-MOST_GROUPS = 50  # the largest; others follow when these are done
-MOST_KEYS = 500  # the longest blocked; others follow when these are done
+FEW = 5  # records named in a text
+# The largest groups and the longest blocked keys. Others appear once these are dealt with.
+MOST_GROUPS = 50
+MOST_KEYS = 500
 
 Plain = dict[str, Any]
 Filters = dict[str, str]
 
 
 class OperatorActions:
-    """`actions` by path: each returns how many are `done`, and which records `failed` and why.
+    """The actions by URL path.
 
-    `bulk` by path: each acts on all dead records that match filters; an error raised by its `progress` ends it between
-    two chunks.
+    Each of `actions` returns the number of records `done`, and the records that `failed` with the reason. Each of
+    `bulk` acts on all dead records that match filters. If its `progress` callback raises, the action ends between two
+    chunks.
     """
 
     def __init__(self, dsn: Callable[[], str], settings: Settings) -> None:
@@ -62,7 +64,7 @@ class OperatorActions:
         }
 
     def dead(self, subscription: str, filters: Filters, after: int | None) -> Plain:
-        """A page of dead records, oldest first, and how many there are in all; `next` is null on the last page."""
+        """Return a page of dead records, oldest first, and the number of all. `next` is null on the last page."""
         found = self._dead.list(**filters, limit=PAGE + 1, after=after, subscription=subscription)
         page = found[:PAGE]
         return {
@@ -72,13 +74,13 @@ class OperatorActions:
         }
 
     def dead_groups(self, subscription: str, filters: Filters) -> Plain:
-        """Dead records by type and error, the largest groups first, and how many records there are in all."""
+        """Return groups of dead records by type and error, the largest first, and the number of all records."""
         found = self._dead.groups(**filters, limit=MOST_GROUPS + 1, subscription=subscription)
         names = ("records", "blocking", "died_from", "died_to")
         return {
             "count": self._dead.count(**filters, subscription=subscription),
             "groups": [
-                # The group as text: it has more digits than a number has in a browser.
+                # The group as text, because it has more digits than a number keeps in a browser.
                 plain(each, *names, group=str(each.group), newest=_dead(each.newest))
                 for each in found[:MOST_GROUPS]
             ],
@@ -86,7 +88,7 @@ class OperatorActions:
         }
 
     def done(self, subscription: str | None) -> list[Plain]:
-        """The latest acts of operators, in this subscription or in any."""
+        """Return the latest actions of operators, in this subscription or, if None, in all."""
         found = self._actions.list(PAGE, subscription=subscription)
         return [
             plain(each, "at", "action", "subscription", "count", who=cut(each.who), on=_object_text(each))
@@ -94,13 +96,13 @@ class OperatorActions:
         ]
 
     def blocked(self, subscription: str, limit: int) -> Plain:
-        """The aggregates that have been blocked the longest, MOST_KEYS at most; `more`: there are others."""
+        """Return the longest blocked aggregates, MOST_KEYS at most. `more` is True if there are others."""
         limit = min(limit, MOST_KEYS)
         found = self._blocked.list(limit + 1, subscription=subscription)
         return {"keys": [_blocked(each) for each in found[:limit]], "more": len(found) > limit}
 
     def _act_on_heads(self, params: ActionParams, act: Callable[..., Any], *more: object) -> Plain:
-        """Act on the aggregates that these records block; by now another record may block one."""
+        """Act on the aggregates that these records block. An error is reported if a record no longer blocks one."""
         keys = {each.record_id: each for each in self._blocked.list(MOST_KEYS, subscription=params.subscription)}
 
         def act_on_key(head: int, subscription: str) -> bool:
@@ -127,7 +129,7 @@ def _act_on_each(params: ActionParams, act: Callable[..., object]) -> Plain:
 
 
 def _object_text(each: OperatorAction) -> str:
-    """On what, in words."""
+    """Return a text about the objects of an action."""
     ids = [str(id) for id in each.target.get("record_ids", ())]
     others = {
         name: value for name, value in each.target.items() if name != "record_ids" and value not in (None, {}, [])

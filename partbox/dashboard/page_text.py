@@ -1,4 +1,7 @@
-"""Texts of events, errors and nodes fit to show: short, without invisible or direction-changing characters."""
+"""Texts of events, errors and nodes in a form that is safe to show: short, and without invisible characters.
+
+Characters that change the direction of the text are escaped too.
+"""
 
 import unicodedata
 from datetime import datetime
@@ -11,14 +14,14 @@ from partbox.text.secrets import masked
 SHORT = 80
 LONG = 200
 
-# Format characters that change the direction of a line, or hide; others (joiners of scripts and emoji) stay.
+# Format characters that hide text or change its direction. Others, such as joiners of scripts and emoji, stay.
 _INVISIBLE = frozenset("\u061c\u200b\u200e\u200f\u2028\u2029\u2060\ufeff") | {
     chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), *range(0xE0000, 0xE0080))
 }
 
 
 def visible(text: str, keep: str = "") -> str:
-    r"""The text with control characters (but those of `keep`) and tricks of writing spelt out, as `\\u202e`."""
+    r"""Return the text with control characters (except `keep`) and deceptive characters escaped, such as `\u202e`."""
     if text.isascii() and text.isprintable():
         return text
     unsafe = {each for each in text if unicodedata.category(each) in ("Cc", "Cs", "Co") or each in _INVISIBLE} - {*keep}
@@ -27,7 +30,7 @@ def visible(text: str, keep: str = "") -> str:
 
 
 def cut(text: str | None, most: int = SHORT) -> str | None:
-    """The text, visible, in one line of at most `most` characters; an ellipsis marks a cut."""
+    """Return the visible text in one line of at most `most` characters, with an ellipsis if it was shortened."""
     if text is None:
         return None
     line = visible(" ".join(text[: 8 * most].split()))
@@ -35,13 +38,16 @@ def cut(text: str | None, most: int = SHORT) -> str | None:
 
 
 def error_text(error: Exception, most: int = LONG) -> str:
-    """The text of an error without passwords, of the database's the first line, which quotes no row; never empty."""
+    """Return the text of an error without passwords, never empty.
+
+    Only the first line of a database error is kept, which quotes no row.
+    """
     text = str(error).partition("\n")[0] if isinstance(error, psycopg.Error) else str(error)
     return cut(masked(text), most) or type(error).__name__
 
 
 def plain(found: object, *names: str, **others: Any) -> dict[str, Any]:
-    """The named attributes as the page gets them, texts cut and times in ISO form; and the `others` as they are."""
+    """Return the named attributes as plain data, with texts cut and times in ISO form, and `others` unchanged."""
     return {name: _plain(getattr(found, name)) for name in names} | others
 
 

@@ -1,7 +1,7 @@
-"""A payload as a tree for a browser: numbers as they were written, keys in their order, also those that stand twice.
+"""A payload as a tree for the browser, with numbers as written and keys in order, duplicates included.
 
-A node is a text, a bool, None, `{"number": "1.0"}`, `{"array": [node, …]}` or `{"object": [[key, node], …]}`. What is
-no JSON, or too much of it, is `{"text": …}` or `{"bytes": …}`, its beginning.
+A node is a text, a bool, None, `{"number": "1.0"}`, `{"array": [node, …]}` or `{"object": [[key, node], …]}`. If a
+payload is not JSON or too large, its beginning is shown as `{"text": …}` or `{"bytes": …}`.
 """
 
 import json
@@ -9,19 +9,22 @@ from typing import Any
 
 from partbox.dashboard.page_text import visible
 
-MOST = 1 << 20  # characters that are made a tree
-SHOWN = 1 << 16  # of what is none
+# Most characters of a payload that becomes a tree.
+MOST = 1 << 20
+# Characters or bytes shown of any other payload.
+SHOWN = 1 << 16
 
 
 def tree(payload: str | bytes | None) -> dict[str, Any]:
-    """The payload as `{"tree": node}`, or as text or bytes in hexadecimal; `whole`: False if only its beginning."""
+    """Return the payload as `{"tree": node}`, or as text or hexadecimal bytes. `whole` is False if it was cut."""
     if isinstance(payload, bytes):
         return {"bytes": payload[:SHOWN].hex(" "), "whole": len(payload) <= SHOWN}
     if payload is not None and len(payload) > MOST:
         return {"text": visible(payload[:SHOWN], keep="\n\t"), "whole": False}
     try:
         return {"tree": None if payload is None else _node(_read(payload)), "whole": True}
-    except (ValueError, RecursionError):  # deeper than anybody reads
+    # RecursionError: nested deeper than anybody reads.
+    except (ValueError, RecursionError):
         return {"text": visible((payload or "")[:SHOWN], keep="\n\t"), "whole": len(payload or "") <= SHOWN}
 
 
@@ -30,7 +33,7 @@ class _Pairs(list[tuple[str, Any]]):
 
 
 class _Number(str):
-    """A number as it was written."""
+    """A number as written."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""A problem as the page shows it: from the last overview, from doctor, or from both."""
+"""Problems as the page shows them: from the last overview, from doctor, or from both."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,29 +14,31 @@ from partbox.text.wording import counted
 BAD, WARN, NOTE = LEVELS = ("bad", "warn", "note")
 _LEVEL = {Severity.PROBLEM: BAD, Severity.WARNING: WARN, Severity.NOTE: NOTE}
 
-FEW = 5  # subscriptions that have a line each
+FEW = 5  # subscriptions with a line each
 LINE = 500  # characters of a sentence
-LONGEST = 2_000  # of a remedy, whose commands must stay whole
+# Characters of a remedy, whose commands must stay whole.
+LONGEST = 2_000
 
+# The buttons of a problem, by doctor's name of its cause.
 _ACTIONS = {
     "dead": ("replay", "discard"),
     "dead-flood": ("replay", "discard"),
     "blocked-key": ("retry", "skip"),
     "blocked-by-dead": ("retry", "skip"),
 }
-"""The buttons of a problem, by doctor's name of its cause."""
 
-# A command ends at the first backtick that its own quotes do not hold: names of events may have any character.
+# A command ends at the first backtick outside of its own quotes: names of events may contain any character.
 _COMMAND = re.compile(r"`((?:'[^']*'|\"[^\"]*\"|[^`'\"])*)`")
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`level` is bad if events wait until an operator acts, else warn or note. `name` is doctor's for the cause. It has
-    been so `since` then, None if unknown.
+    """A problem to show.
 
-    Commands in `remedy` stand in backticks. `actions` are what the page can do about it: "choose" the `subscription`;
-    "resume" it; "retry" or "skip" what is blocked in it, "replay" or "discard" what is dead.
+    `level` is "bad" if events wait until an operator acts, else "warn" or "note". `name` is doctor's name of the cause.
+    `since` is when the problem began, None if unknown. Commands in `remedy` are in backticks. `actions` are the
+    remedies on the page: "choose" the `subscription`, "resume" it, "retry" or "skip" its blocked aggregates, "replay"
+    or "discard" its dead records.
     """
 
     level: str
@@ -49,7 +51,7 @@ class Problem:
     since: datetime | None = None
 
     def plain(self) -> dict[str, Any]:
-        """The problem as plain data: short, and commands apart from the words around them."""
+        """Return the problem as plain data, shortened, with commands separated from the text around them."""
         return asdict(self) | {
             "text": _line(self.text),
             "since": self.since and self.since.isoformat(),
@@ -59,7 +61,10 @@ class Problem:
 
 
 def merged_alike(remote: Iterable[Problem], most: Mapping[str, int]) -> list[Problem]:
-    """The problems of other subscriptions; of one that more than a few have, the worst, for which most waits."""
+    """Merge the problems of other subscriptions that more than a few have in common.
+
+    The problem of the subscription with the most waiting events stands for all.
+    """
     kinds = group_by(remote, lambda each: each.name.removesuffix(f"-{each.subscription}"))
     return [each for alike in kinds.values() for each in (alike if len(alike) <= FEW else [_merge(alike, most)])]
 
@@ -78,17 +83,16 @@ def shown_problems(
     live: Iterable[str],
     remote_problems: Sequence[Problem] = (),
 ) -> list[Problem]:
-    """The problems to show a viewer of `subscription`, the worst first.
+    """Return the problems to show to a viewer of `subscription`, the worst first.
 
-    They are alarms, also those of other subscriptions (`remote_problems`), what doctor found there and everywhere, and
-    one line for each other subscription with other problems. A `live` cause is judged by alarms, which are newer:
-    doctor adds evidence and remedy.
+    The list has the alarms, the alarms of other subscriptions (`remote_problems`), doctor's findings here and in
+    general, and one line for each other subscription with problems. A `live` cause is decided by alarms, because they
+    are newer. Doctor adds evidence and remedy.
     """
     live = {*live}
     here = [
         each
         for each in findings
-        # About no single subscription, but for live causes that many have: alarms tell those.
         if each.subscription == subscription or (each.subscription is None and each.cause not in live)
     ]
     known = {each.cause: each for each in here if each.cause in live}
@@ -97,6 +101,7 @@ def shown_problems(
         for alarm in alarms
     ]
     rest = [_problem(each) for each in here if each.cause not in known]
+    # Alarms report the live causes of all subscriptions. A finding without a subscription may be about several.
     others = [each for each in findings if each.cause not in live] if remote_problems else findings
     return sorted(
         [*first, *remote_problems, *rest, *_remote_findings(others, subscription)],
@@ -105,7 +110,7 @@ def shown_problems(
 
 
 def pieces(remedy: str) -> Iterator[tuple[str, bool]]:
-    """The pieces in order: `(text, True if it is a command)`."""
+    """Yield the pieces of a remedy in order, as `(text, True if it is a command)`."""
     end = 0
     for found in _COMMAND.finditer(remedy):
         if found.start() > end:

@@ -1,6 +1,7 @@
-"""Records as the page shows them: found by what they are or what befell them, one in whole, and its payload.
+"""Records as the page shows them: search results, one record with its history, and its payload.
 
-Plain data. Only `payload` reads one. Every call opens a connection of its own; raises PartboxError and psycopg.Error.
+Results are plain data, and only `payload` reads payloads. Each call opens a connection of its own, and raises
+PartboxError and psycopg.Error.
 """
 
 import re
@@ -29,13 +30,13 @@ class RecordViews:
         self._search = RecordSearch(dsn, settings)
 
     def find(self, what: str | None, before: int | None, filters: dict[str, Any]) -> Plain:
-        """A page of what was found, the newest first; `before` is null where nothing more is to be read."""
+        """Return a page of search results, newest first. `before` is null if there are no more."""
         found = self._search.find(what, limit=PAGE, before=before, **filters)
         records = [_row(each) for each in found.records]
         return plain(found, "at", "meant", "before", "read_since", others=[*found.others], records=records)
 
     def show(self, record_id: int) -> Plain:
-        """One record with its whole texts, its story and its headers; never its payload."""
+        """Return one record with its full texts, history and headers, but without its payload."""
         record = self._find_one(record_id)
         names = ("tenant_id", "partition", "published_at", "occurred_at", "available_at", "content_type", "size")
         return _row(record) | plain(
@@ -53,7 +54,7 @@ class RecordViews:
         )
 
     def payload(self, record_id: int) -> Plain:
-        """The payload of a record as a tree."""
+        """Return the payload of a record as a tree."""
         return tree(self._find_one(record_id, payload=True).payload)
 
     def _find_one(self, record_id: int, *, payload: bool = False) -> FoundRecord:
@@ -75,7 +76,8 @@ def _plain_status(each: DeliveryStatus) -> Plain:
         each,
         "state",
         "attempts",
-        subscription=each.subscription,  # as it is: actions name it
+        # Not shortened, because actions name the subscription.
+        subscription=each.subscription,
         label=cut(each.subscription),
         summary=said,
         error=_whole(each.error),

@@ -1,4 +1,4 @@
-"""The parameters of a request, validated; PartboxError names the wrong one."""
+"""Validated parameters of a request. PartboxError names the wrong one."""
 
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ Text = Annotated[str, StringConstraints(max_length=20_000)]
 
 
 class ActionParams(BaseModel):
-    """The body of a POST; each action uses the fields that it needs."""
+    """The body of a POST. Each action uses the fields that it needs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -33,7 +33,7 @@ class ActionParams(BaseModel):
 
 
 def action_params(body: bytes) -> ActionParams:
-    """Parse the JSON `body` of an action."""
+    """Parse the JSON body of an action."""
     try:
         made = ActionParams.model_validate(orjson.loads(body))
     except orjson.JSONDecodeError:
@@ -43,7 +43,8 @@ def action_params(body: bytes) -> ActionParams:
         where = ".".join(map(str, first["loc"])) or "the request"
         raise PartboxError(f"{where}: {first['msg']}") from None
     for name, value in made.filters.items():
-        if name not in FILTERS:  # an ignored one would make an action larger than intended
+        # An ignored filter would make the action larger than intended.
+        if name not in FILTERS:
             raise PartboxError(f"filters: {name[:40]!r} is none of {', '.join(FILTERS)}")
         if not value:
             raise PartboxError(f"filters: {name} '' is empty: give it a value, or leave it out")
@@ -51,12 +52,12 @@ def action_params(body: bytes) -> ActionParams:
 
 
 def filters(given: Mapping[str, str], names: Collection[str] = FILTERS) -> dict[str, str]:
-    """The filters of these names in a query, without empty ones; those of dead records unless others are given."""
+    """Return the non-empty filters of a query with these names, by default the filters of dead records."""
     return {name: given[name] for name in names if given.get(name)}
 
 
 def number(given: Mapping[str, str], name: str, default: Any = None) -> Any:
-    """The whole number that a query names, or `default`."""
+    """Return the whole number of this name in a query, or `default`."""
     text = given.get(name)
     if text is None:
         return default

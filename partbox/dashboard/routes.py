@@ -1,7 +1,6 @@
-"""The routes of the page: its files, the stream of frames, the lists of records, actions.
+"""Routes of the page: its files, the stream of frames, the lists of records, and the actions.
 
-All paths are relative to where they are mounted. A guard judges each request for data, and each action (a POST): see
-access.
+All paths are relative to the mount point. A guard judges each request for data and each action (a POST), see `access`.
 """
 
 import asyncio
@@ -37,12 +36,12 @@ log = logging.getLogger("partbox.http")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 READING = ("look", "payload")
+# Seconds until a stream ends. The page opens the next one at once, so withdrawn rights are gone by then, and an
+# application that waits for its last response before it ends does not wait longer.
 STREAM_SECONDS = 15.0
-"""Seconds of one stream. The page asks for the next one at once, so rights that are taken away are gone by then, and an
-application that waits for its last answer before it ends need not wait longer."""
 MOST_LAGS = 20  # subscriptions
+# Simultaneous viewers. A stream holds a connection as long as its page is open, and probes need some too.
 MOST_STREAMS = 50
-"""Simultaneous viewers. A stream is a connection for as long as its page is open, and probes need some, too."""
 TOO_MANY = f"{MOST_STREAMS} pages are watching already: close one, and this one will follow"
 
 TYPES = {
@@ -52,7 +51,7 @@ TYPES = {
     "svg": "image/svg+xml",
 }
 
-# Scripts and styles only from files of ours; nothing goes anywhere but here; nobody may put the page into a frame.
+# Scripts and styles come only from partbox's files, data goes nowhere else, and no site may frame the page.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -73,7 +72,7 @@ FILE = HEADERS | {"cache-control": "no-cache"}
 
 
 class PageRoutes:
-    """Makes the routes, guarded by `guard`."""
+    """A maker of the routes, which `guard` protects."""
 
     def __init__(self, feed: Feed, operator: OperatorActions, records: RecordViews, guard: Guard) -> None:
         self._feed = feed
@@ -102,7 +101,7 @@ class PageRoutes:
         ]
 
     def _route(self, path: str, endpoint: Endpoint, action: Action = "look") -> Route:
-        """The endpoint behind the judgement of its action; its errors as one line of JSON."""
+        """Return a guarded route that answers errors with one line of JSON."""
 
         async def guarded(request: Request) -> Response:
             judgement = await self._guard.judge(request, action)
@@ -119,7 +118,7 @@ class PageRoutes:
         return Route(path, guarded, methods=["GET" if action in READING else "POST"], name=path)
 
     def _files(self) -> Iterator[Route]:
-        """A route for each file of the package; the page itself is at `/`. They hold no data, and nothing is built."""
+        """Yield a route for each static file. The page itself is at `/`. The files hold no data and need no build."""
         for each in files("partbox.dashboard").joinpath("static").iterdir():
             if (kind := TYPES.get(each.name.rpartition(".")[2])) is not None:
                 answer = Response(each.read_bytes(), headers=FILE | {"content-type": kind})
@@ -136,7 +135,7 @@ class PageRoutes:
         return endpoint
 
     async def _events(self, request: Request) -> Response:
-        """Server-sent events: a frame a second, for `STREAM_SECONDS` seconds."""
+        """Send server-sent events: one frame a second, for `STREAM_SECONDS` seconds."""
         if self._streams >= MOST_STREAMS:
             return _plain({"error": TOO_MANY}, 503)
         self._streams += 1
@@ -146,7 +145,7 @@ class PageRoutes:
         self._streams -= 1
 
     async def _rights(self, request: Request) -> dict[str, Any]:
-        """The rights of this viewer, and the name under which he acts."""
+        """Return the viewer's rights, and the name that is logged with the viewer's actions."""
         may = [each for each in ACTIONS if not isinstance(await self._guard.judge(request, each), Refusal)]
         return {"may": may, "unlock": self._guard.unlock, "identity": cut(request.state.identity)}
 
@@ -166,12 +165,12 @@ class PageRoutes:
                 await self._feed.next_refresh(stopping)
 
     async def _unlock(self, request: Request) -> Response:
-        """Confirm a token: a wrong one is refused before this answers."""
+        """Confirm a token. A wrong token is refused by the guard before."""
         await _body(request)
         return _plain({"unlocked": True})
 
     async def _lags(self, request: Request) -> Response:
-        """The longest lag in every five minutes of the last day, of the subscriptions that lag most."""
+        """Return the longest lag in every five minutes of the last day, for the subscriptions with the longest lags."""
         found = self._feed.lags.list_worst(MOST_LAGS)
         return _plain([{"name": name, "label": cut(name), "now": now, "bars": bars} for name, now, bars in found])
 
@@ -195,7 +194,7 @@ class PageRoutes:
         return _plain(await in_background(partial(self._records.show, _record(request))))
 
     async def _payload(self, request: Request) -> Response:
-        """The payload of a record; who has seen it stands in the log."""
+        """Return the payload of a record, and log the viewer's name."""
         found = await in_background(partial(self._records.payload, record := _record(request)))
         text = "page: payload of record %d shown to %s"
         log_event(log, "command", text, record, cut(request.state.identity), command="page payload")
@@ -209,7 +208,7 @@ class PageRoutes:
         return await self._respond_shared(self._operator.blocked, request, limit)
 
     async def _respond_shared(self, work: Callable[..., Any], request: Request, *arguments: object) -> Response:
-        """The answer of `work` about the request's subscription, shared with those who ask the same meanwhile."""
+        """Respond with the result of `work` for the subscription, shared with simultaneous equal requests."""
         return _plain(await self._single_flight.ask(work, _subscription(request), *arguments))
 
     def _action_endpoint(self, name: str, act: Callable[[ActionParams], Any]) -> Endpoint:
@@ -227,7 +226,10 @@ class PageRoutes:
         return endpoint
 
     def _bulk_endpoint(self, act: Callable[..., int]) -> Endpoint:
-        """Lines of JSON: the progress, and at the end the total. A closed connection ends it between two chunks."""
+        """Return an endpoint that streams progress, and the total at the end, as lines of JSON.
+
+        A closed connection ends the action between two chunks.
+        """
 
         async def endpoint(request: Request) -> Response:
             params = await _body(request)
@@ -240,7 +242,7 @@ class PageRoutes:
 
 
 class _Stream(StreamingResponse):
-    """Server-sent events; `ended` is called once, also if nothing was sent."""
+    """A response of server-sent events that calls `ended` exactly once, even if nothing was sent."""
 
     def __init__(self, content: AsyncIterator[bytes], ended: Callable[[], None]) -> None:
         super().__init__(content, headers=DATA | EVENTS)
@@ -254,12 +256,12 @@ class _Stream(StreamingResponse):
 
 
 def _action(path: str) -> Action:
-    """The action of the order at this path, such as `dead/replay-all`; limits have one right for both orders."""
+    """Return the right for the action at a path such as `dead/replay-all`. Both limit actions need the same right."""
     return "limit" if path.startswith("limit/") else cast(Action, path.rpartition("/")[2].removesuffix("-all"))
 
 
 async def _body(request: Request) -> ActionParams:
-    """The body of a POST, which must be JSON: no form of another site can send that."""
+    """Return the parameters of a POST, which must be JSON, because no form of another site can send JSON."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise PartboxError("the request must be of content type application/json")
     body = bytearray()
@@ -271,7 +273,7 @@ async def _body(request: Request) -> ActionParams:
 
 
 def _record(request: Request) -> int:
-    """The record of a path; as text, for a convertor fails at what is no record's id."""
+    """Return the record id in a path. Parsed here, because a path converter would fail on a wrong id."""
     found = request_params.number(request.path_params, "record")
     if not 0 < found <= MAX_BIGINT:
         raise PartboxError(f"record {found} is no id of a record")

@@ -1,1 +1,1 @@
-"""The main job, live: a shop that publishes, worker processes that deliver, kills and joins, and an audit."""
+"""A live demo of delivery: a shop that publishes, worker processes that are killed and joined, and an audit."""

@@ -1,4 +1,4 @@
-"""The news of the demo: told by whoever caused it, or found by comparing two looks at the cluster."""
+"""The news of the demo, reported by their cause or found by comparing two overviews of the cluster."""
 
 import time
 from collections import Counter
@@ -10,11 +10,11 @@ from partbox.operations.stats import NewsFeed, NewsItem, compare_clusters
 from partbox.terminal.roster import Roster
 from partbox.text.wording import counted
 
-FRESH = 1.5  # seconds that a partition counts as just moved
+FRESH = 1.5  # seconds for which a partition counts as just moved
 
 
 class ActivityFeed(NewsFeed):
-    """Counts `joins` and `moves` (partitions that changed owner); `notify` gets every happening."""
+    """A news feed that counts joins, and moves of partitions to another owner. `notify` gets each news item."""
 
     def __init__(self, roster: Roster, notify: Callable[[NewsItem], None]) -> None:
         super().__init__()
@@ -23,22 +23,27 @@ class ActivityFeed(NewsFeed):
         self._last: Cluster | None = None
         self._observed_at = 0.0
         self._joined: set[UUID] = set()
-        self._expected: set[UUID] = set()  # to go
-        self._moving_since: float | None = None  # since then partitions have been on the move
+        # Processes whose departure has been reported.
+        self._expected: set[UUID] = set()
+        # The time since when partitions have been moving.
+        self._moving_since: float | None = None
         self._moved_at: dict[int, float] = {}
         self.joins = self.moves = 0
 
     def report(self, text: str) -> None:
-        """Report something that happened just now."""
+        """Report an event that happened just now."""
         self._notify(self.add(text))
 
     def reset_counts(self, text: str) -> None:
-        """Report it, and count from here."""
+        """Report a text, and count joins and moves from here."""
         self.joins = self.moves = 0
         self.report(text)
 
     def report_departure(self, process: Instance, how: str, at: float | None = None) -> None:
-        """Report `how` it goes (its name for the braces), and since when its partitions move; default: from now on."""
+        """Report how a process goes, with its name in the place of the braces.
+
+        Its partitions move from the time `at` on, by default from now on.
+        """
         self._expected.add(process.instance_id)
         if process.partitions:
             self._moving_since = self._moving_since or at or time.monotonic()
@@ -46,18 +51,18 @@ class ActivityFeed(NewsFeed):
 
     @property
     def is_settled(self) -> bool:
-        """True if no partition is on the move, and every process has got its first share."""
+        """True if no partition is moving and every process has its first share."""
         last = self._last
         if self._moving_since is not None or last is None or not _is_settled(last):
             return False
         return self._joined.issuperset(each.instance_id for each in last.instances)
 
     def moved(self, now: float) -> frozenset[int]:
-        """The partitions that have just changed owner."""
+        """Return the partitions that have just changed owner."""
         return frozenset(partition for partition, at in self._moved_at.items() if now - at < FRESH)
 
     def observe(self, cluster: Cluster, at: float) -> None:
-        """Compare with the last look, and report what is new; `at` is the monotonic time of this one."""
+        """Report the differences from the last overview. `at` is the monotonic time of this one."""
         self._roster.add_processes(each.instance_id for each in cluster.instances)
         self._report_joined(cluster, at)
         if self._last is not None:
@@ -65,7 +70,7 @@ class ActivityFeed(NewsFeed):
         self._last, self._observed_at = cluster, at
 
     def _report_joined(self, cluster: Cluster, at: float) -> None:
-        """Report the processes that have just got their first share."""
+        """Report processes that have just been assigned their first share."""
         assigned = Counter(each.assignee for each in cluster.partitions)
         for process in cluster.instances:
             share = assigned[process.instance_id]
@@ -92,6 +97,6 @@ class ActivityFeed(NewsFeed):
 
 
 def _is_settled(cluster: Cluster) -> bool:
-    """True if every partition is owned as planned, and no process is leaving."""
+    """Return True if every partition is owned as planned and no process is leaving."""
     planned = all(each.owner == each.assignee for each in cluster.partitions)
     return planned and not cluster.unowned and not any(each.draining for each in cluster.instances)

@@ -1,7 +1,7 @@
-"""Writes down the deliveries, and judges them: each order's steps in order, none lost, none made up.
+"""The record of all deliveries, and its audit: each order's steps in order, none lost, none made up.
 
-All worker processes append to one file. A delivery is one write of 64 bytes, which a page always holds whole: the
-file is the order in which the handlers ran, across processes, and a killed process leaves no half delivery.
+All worker processes append to one file. A delivery is a single write of 64 bytes, which never spans two pages. So the
+file has the order in which the handlers ran, across processes, and a killed process leaves no partial delivery.
 """
 
 import os
@@ -22,9 +22,10 @@ DELIVERY: Final = struct.Struct("<qBBHiqqq24x")
 
 
 class RecordedDelivery(NamedTuple):
-    """One call of the handler. `step` counts from 1; `sent` and `handled` are monotonic nanoseconds of this machine.
+    """One call of the handler.
 
-    `declined`: the transaction that published it was rolled back, so no handler should ever get it.
+    `step` counts from 1. `sent` and `handled` are monotonic nanoseconds of this machine. `declined` means that the
+    publishing transaction was rolled back, so that no handler should get the event.
     """
 
     order: int
@@ -43,7 +44,7 @@ class RecordedDelivery(NamedTuple):
 
 
 class DemoRecorder:
-    """The handler of every step; it travels to the worker processes."""
+    """The handler of every step, which is sent to the worker processes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -67,7 +68,9 @@ class DemoRecorder:
 
 
 class _Owner(NamedTuple):
-    """The last process that delivered in a partition; `after_kill`: the one before was killed with work unsaved."""
+    """The last process that delivered in a partition. `after_kill` is True if the one before was killed with work
+    unsaved.
+    """
 
     epoch: int
     pid: int
@@ -75,18 +78,20 @@ class _Owner(NamedTuple):
 
 
 class DeliveryAudit:
-    """Reads the recorders' file as it grows.
+    """A reader of the recorders' growing file that counts violations.
 
-    `delivered` counts events, `duplicates` further deliveries of the same, `unexplained` those of them without a kill.
-    `out_of_order`: the step before was never delivered, or the owner had been succeeded already. `phantoms` were
-    published by transactions that were rolled back.
+    `delivered` counts events, `duplicates` counts further deliveries of the same events, and `unexplained` counts the
+    duplicates without a kill. `out_of_order` counts deliveries whose previous step was never delivered, or whose owner
+    had already been succeeded. `phantoms` were published by transactions that were rolled back.
     """
 
     def __init__(self, path: Path) -> None:
         path.touch(0o600)
         self._file = path.open("rb")
-        self._seen = bytearray()  # by order: one bit a step
-        self._last = bytearray()  # by order: the step that was delivered last
+        # One bit for each step, by order.
+        self._seen = bytearray()
+        # The step that was delivered last, by order.
+        self._last = bytearray()
         self._owners: dict[int, _Owner] = {}
         self._killed: set[int] = set()
         self.delivered = self.duplicates = self.unexplained = self.out_of_order = self.phantoms = 0
@@ -95,19 +100,20 @@ class DeliveryAudit:
         self._file.close()
 
     def expect_repeats(self, pid: int) -> None:
-        """Expect repeats after this process, which is about to be killed: what it did not save is delivered again."""
+        """Expect duplicates after a process that is about to be killed, because its unsaved events are delivered again."""
         self._killed.add(pid)
 
     def read(self) -> list[RecordedDelivery]:
-        """The first deliveries since the last reading."""
+        """Return the first deliveries since the last call."""
         data = self._file.read()
         whole = len(data) - len(data) % DELIVERY.size
-        self._file.seek(whole - len(data), os.SEEK_CUR)  # a delivery that is only half there is read the next time
+        # A partially written delivery is read the next time.
+        self._file.seek(whole - len(data), os.SEEK_CUR)
         found = (RecordedDelivery(*fields) for fields in DELIVERY.iter_unpack(data[:whole]))
         return [each for each in found if self._count_delivery(each)]
 
     def compare_orders(self, orders: Iterable[tuple[int, int]]) -> tuple[int, int, int]:
-        """The numbers of events published, lost and made up, by the shop's own table of `(order, step)`."""
+        """Return the numbers of events published, lost and made up, by the shop's own table of `(order, step)`."""
         published = received = 0
         for order, step in orders:
             self._grow_to(order)
@@ -116,7 +122,7 @@ class DeliveryAudit:
         return published, published - received, self.delivered - received
 
     def _count_delivery(self, each: RecordedDelivery) -> bool:
-        """Count it; True for a first delivery."""
+        """Count a delivery, and return True if it is the first of its event."""
         if each.declined:
             self.phantoms += 1
             return False
@@ -135,7 +141,7 @@ class DeliveryAudit:
         return True
 
     def _owner(self, each: RecordedDelivery) -> _Owner:
-        """The owner of its partition as far as is known: its own process, or a later one."""
+        """Return the latest known owner of the delivery's partition, which may be a later one than its process."""
         owner = self._owners.get(each.partition)
         if owner is None or each.epoch > owner.epoch:
             after_kill = owner is not None and owner.pid in self._killed
@@ -152,7 +158,10 @@ WINDOW = 3.0  # seconds
 
 
 class Throughput(NamedTuple):
-    """Events so far; of the last seconds their rates per second, `rates` by pid, and `lags` as below."""
+    """Counts of all events so far, rates per second, and lags.
+
+    The rates and `lags` are those of the last seconds, and `rates` is by pid.
+    """
 
     published: int
     published_rate: float
@@ -163,12 +172,17 @@ class Throughput(NamedTuple):
 
     @property
     def pending(self) -> int:
-        """Published and not delivered yet; a delivery may be noted before its publisher has counted it."""
+        """Events published and not delivered yet. A delivery may be recorded before its publisher has counted the
+        event.
+        """
         return max(0, self.published - self.delivered)
 
 
 class DeliveryMeter:
-    """Times are monotonic; lags are the median and the 99th percentile in seconds, None if nothing was delivered."""
+    """A meter of rates and lags, with monotonic times.
+
+    Lags are the median and the 99th percentile in seconds, or None if nothing was delivered.
+    """
 
     def __init__(self, now: float) -> None:
         self._began = now
@@ -177,7 +191,7 @@ class DeliveryMeter:
         self._lags = array("f")
 
     def read(self, now: float, deliveries: Iterable[RecordedDelivery], published: int) -> Throughput:
-        """Add what was delivered since the last reading; `published` counts all events so far."""
+        """Add the deliveries since the last call. `published` counts all events so far."""
         for each in deliveries:
             self._recent.append(each)
             self._lags.append(each.lag)
@@ -198,7 +212,7 @@ class DeliveryMeter:
         )
 
     def lags(self) -> tuple[float, float] | None:
-        """The lags of the whole run in seconds, (median, 99th percentile); None before the first delivery."""
+        """Return the lags of the whole run in seconds (median, 99th percentile), or None before the first delivery."""
         return _percentiles(self._lags)
 
 

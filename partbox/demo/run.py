@@ -1,4 +1,4 @@
-"""The demo from its first line to its last, and its churn: kills a process now and then, adds one, sends one away."""
+"""The demo from start to end, with its churn: processes are killed, added and removed now and then."""
 
 import os
 import random
@@ -32,18 +32,23 @@ from partbox.terminal.roster import Roster
 from partbox.text.wording import counted
 
 SCHEMA: Final = "partbox_demo"
-LOG: Final = "log"  # of the worker processes and their supervisor
+# The log of the worker processes and of their supervisor.
+LOG: Final = "log"
 SERVER_OPTIONS: Final = {"fsync": "off"}
 FRAME_PAUSE = 0.25  # seconds between two frames, and two queries
 START_TIMEOUT = 60.0
 DRAIN_TIMEOUT = 20.0
 FIRST_ACT = 5.0  # seconds until the first act of the churn
-ACT_PAUSE = 4.0  # and between two; every other one is a kill
+# Seconds between two acts. Every other act is a kill.
+ACT_PAUSE = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """Its arguments: `rate` in events per second, `seconds` 0 = until Ctrl-C, `dsn` None = an embedded database."""
+    """The arguments of the demo.
+
+    `rate` is in events per second. `seconds` is 0 for a run until Ctrl-C. `dsn` is None for an embedded database.
+    """
 
     seconds: float = 0.0
     processes: int = 4
@@ -53,9 +58,9 @@ class DemoPlan:
 
 
 def run_demo(plan: DemoPlan, out: TextIO) -> Summary:
-    """Perform it, showing it on `out`; afterwards no process, no file and no schema of it is left.
+    """Run the demo, show it on `out`, and remove all of its processes, files and schemas afterwards.
 
-    Raises PartboxError or psycopg.Error if it cannot go on.
+    Raise PartboxError or psycopg.Error if the demo cannot go on.
     """
     require_workers()
     screen = Screen(out)
@@ -70,7 +75,10 @@ def run_demo(plan: DemoPlan, out: TextIO) -> Summary:
 
 
 class Churn:
-    """Acts only while no partition is on the move, so that each act is seen by itself."""
+    """A sequence of kills, additions and removals of processes.
+
+    It acts only while no partition is moving, so that each act can be seen by itself.
+    """
 
     def __init__(self, supervisor: Supervisor, processes: int, feed: ActivityFeed, audit: DeliveryAudit) -> None:
         self._supervisor = supervisor
@@ -82,7 +90,7 @@ class Churn:
         self.kills = self.leaves = 0
 
     def act_if_due(self, cluster: Cluster, elapsed: float) -> None:
-        """Do the next act, if it is due."""
+        """Perform the next act if it is due."""
         if elapsed >= self._due and self._feed.is_settled and len(cluster.instances) == self._wanted:
             self._due = elapsed + ACT_PAUSE
             next(self._acts)(cluster)
@@ -101,7 +109,8 @@ class Churn:
 
     def _remove(self, cluster: Cluster) -> None:
         started = {child.pid: child.started_at for child in self._supervisor.children}
-        self._scale(-1)  # the youngest leaves
+        # The youngest process leaves.
+        self._scale(-1)
         self.leaves += 1
         self._feed.report_departure(max(cluster.instances, key=lambda each: started.get(each.pid, 0.0)), "{} leaves")
 
@@ -157,7 +166,7 @@ class _Demo:
         self._feed.report(served)
 
     def _serve(self) -> str:
-        """Serve the live page, with the letters of the terminal, if that is possible; the news of it."""
+        """Serve the live page with the terminal's letters, if possible, and return the news of it."""
         try:
             check_installed()
             from partbox.dashboard import from_roster, standalone
@@ -170,7 +179,7 @@ class _Demo:
         return f"live page: {self._page}"
 
     def _await_processes(self) -> bool:
-        """Wait for the worker processes; False if the end comes first."""
+        """Wait for the worker processes. Return False if the demo ends first."""
         asked = self._interrupts.asked
         processes = self._plan.processes
         ready = self._wait(
@@ -181,7 +190,7 @@ class _Demo:
         return ready
 
     def _open_shop(self) -> None:
-        """Open the shop; from here on everything counts."""
+        """Open the shop. Counts start here."""
         self._opened = True
         self._began = time.monotonic()
         self._meter = DeliveryMeter(self._began)
@@ -196,7 +205,7 @@ class _Demo:
                 self._churn.act_if_due(cluster, time.monotonic() - self._began)
 
     def _drain(self) -> None:
-        """Wait until what was published is delivered."""
+        """Wait until all published events are delivered."""
         self._shop.close()
         self._feed.report("the shop is closed; waiting for the last events")
         self._wait(self._is_delivered, DRAIN_TIMEOUT, self._interrupts.at_once.is_set)
@@ -207,7 +216,7 @@ class _Demo:
         return self._audit.delivered >= self._shop.published
 
     def _refresh(self) -> Cluster:
-        """Look at everything, and show it."""
+        """Read the state of the cluster and of the deliveries, and show it."""
         self._check()
         cluster, now = stats.cluster(self._conn, SCHEMA, "default"), time.monotonic()
         events = self._meter.read(now, self._audit.read(), self._shop.published)
@@ -232,7 +241,7 @@ class _Demo:
         return self._interrupts.wait_until(check, seconds, given_up, self._check, FRAME_PAUSE)
 
     def _check(self) -> None:
-        """Raise what ended the shop or the worker processes."""
+        """Raise the error that ended the shop or the worker processes."""
         if self._shop.failure is not None:
             raise self._shop.failure
         if self._supervisor.failure is not None or not self._supervisor.running:
@@ -242,7 +251,7 @@ class _Demo:
         return _log_tail(self._folder / LOG, 1) or "they gave no reason"
 
     def _stop(self) -> None:
-        """End the clerks, the page and the worker processes, whatever happened."""
+        """End the clerks, the page and the worker processes, whether the demo succeeded or not."""
         self._shop.close()
         self._serving.close()
         self._supervisor.stop()

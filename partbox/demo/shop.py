@@ -1,4 +1,4 @@
-"""A small shop: orders are placed, paid and shipped; each step is an event, published in the step's transaction."""
+"""A small shop whose orders are placed, paid and shipped. Each step publishes an event in its transaction."""
 
 import random
 import threading
@@ -12,14 +12,17 @@ from partbox.outbox import Outbox
 
 CLERKS = 3
 OPEN_ORDERS = 200  # orders on their way at any time
-DECLINED = 0.02  # of all steps; their transactions are rolled back after the event was published
-MAX_BACKLOG = 0.5  # seconds of work that a delayed clerk catches up with
+# Share of steps whose transactions are rolled back after the event was published.
+DECLINED = 0.02
+# Seconds of work that a delayed clerk catches up with.
+MAX_BACKLOG = 0.5
 
 
 class Shop:
-    """Its clerks work side by side on the same orders; the row lock of an order puts competing clerks in order.
+    """A shop whose clerks work concurrently on the same orders.
 
-    `rate` is in events per second. `published` counts committed events, `rolled_back` those that no handler may get.
+    An order's row lock serialises competing clerks. `rate` is in events per second. `published` counts committed
+    events, and `rolled_back` counts events that no handler may get.
     """
 
     def __init__(self, outbox: Outbox, rate: float) -> None:
@@ -34,21 +37,21 @@ class Shop:
         self.failure: Exception | None = None
 
     def open(self) -> None:
-        """Make the shop's table, and begin to sell."""
+        """Create the shop's table and start the clerks."""
         with psycopg.connect(self._outbox.dsn, autocommit=True) as conn:
             conn.execute(query("demo_shop", self._schema), {})
         for clerk in self._clerks:
             clerk.start()
 
     def close(self) -> None:
-        """Stop selling, and wait until every clerk has ended its transaction; fine if the shop is not open."""
+        """Stop selling, and wait until every clerk has ended its transaction. Allowed if the shop is not open."""
         self._closing.set()
         for clerk in self._clerks:
             if clerk.ident is not None:
                 clerk.join()
 
     def orders(self) -> list[tuple[int, int]]:
-        """The last step of each order, by the shop's own table: `(order, step)`."""
+        """Return the last step of each order, by the shop's own table, as `(order, step)`."""
         with psycopg.connect(self._outbox.dsn, autocommit=True) as conn:
             return conn.execute(query("demo_orders", self._schema), {}).fetchall()
 
@@ -64,7 +67,7 @@ class Shop:
             self._closing.set()
 
     def _advance_order(self, conn: Conn) -> None:
-        """One step of one order, in one transaction with its event."""
+        """Perform one step of one order, in one transaction with its event."""
         with self._lock:
             order_id = random.choice(self._open) if len(self._open) >= OPEN_ORDERS else None
         declined = order_id is not None and random.random() < DECLINED
@@ -73,7 +76,8 @@ class Shop:
                 moved = conn.execute(query("demo_place", self._schema), {"total": random.randrange(5, 500)}).fetchone()
             else:
                 moved = conn.execute(query("demo_advance", self._schema), {"id": order_id}).fetchone()
-            if moved is None:  # another clerk had shipped it before
+            # Another clerk shipped the order first.
+            if moved is None:
                 return
             order, step = moved
             payload = {"order": order, "declined": declined, "sent": time.monotonic_ns()}
@@ -83,7 +87,8 @@ class Shop:
         with self._lock:
             self.rolled_back += declined
             self.published += not declined
-            if step == 1:  # which is never declined
+            # The first step is never declined.
+            if step == 1:
                 self._open.append(order)
             elif step == len(STEPS) and not declined:
                 self._open.remove(order)

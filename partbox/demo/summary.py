@@ -9,15 +9,16 @@ from rich.text import Text
 from partbox.terminal.cluster_view import summary_table
 
 LOST = 1
-CUT_SHORT = 130  # as shells say of Ctrl-C
+# The exit code that shells use for Ctrl-C.
+CUT_SHORT = 130
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Mostly counts of events; lags in milliseconds, None if nothing was delivered.
+    """Counts of events, and lags in milliseconds, None if nothing was delivered.
 
-    `published` is by the shop's own table, `delivered` by the handlers' notes; `made_up` events were delivered although
-    their transaction was rolled back. `cut_short`: the rest was not waited for.
+    `published` is by the shop's own table, `delivered` by the handlers' records. `made_up` events were delivered
+    although their transaction was rolled back. `cut_short` means that the demo did not wait for the last events.
     """
 
     published: int
@@ -39,7 +40,7 @@ class Summary:
 
     @property
     def ok(self) -> bool:
-        """True if every promise was kept."""
+        """True if every guarantee was kept."""
         return not (self.out_of_order or self.made_up or (self.lost and not self.cut_short))
 
     @property
@@ -72,7 +73,7 @@ class Summary:
         return summary_table([*counts, ("lag", *lag)])
 
     def verdict(self) -> Text:
-        """One line: the promise was kept, or what is wrong."""
+        """Return one line that says that the guarantees were kept, or which were not."""
         if self.ok and not self.cut_short:
             return Text("published = delivered, 0 out of order", style="bold green")
         if self.ok:

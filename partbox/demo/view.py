@@ -1,4 +1,4 @@
-"""The picture of the demo: the partitions by owner, the processes, totals, and the last news."""
+"""The terminal view of the demo: partitions by owner, processes, totals, and the last news."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,18 +16,21 @@ from partbox.terminal import cluster_view
 from partbox.terminal.cluster_view import DIM, GAP, ROOMY, SIDE, ProcessColumn, full_screen
 from partbox.terminal.roster import Roster
 
-BESIDE = 60  # columns from which the numbers have room beside the map
-FULL = 58  # columns that the whole table of processes needs
-WITH_RATES = 34  # columns that the totals and their rates need
+# Columns from which the numbers fit beside the map.
+BESIDE = 60
+# Columns that the full table of processes needs.
+FULL = 58
+# Columns that the totals with their rates need.
+WITH_RATES = 34
 TOTALS = 7  # lines
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Everything that is shown of one moment.
+    """The state of the demo at one moment.
 
-    `elapsed` is None until the shop opens, `seconds` 0 means no end; `moved` are partitions that have just changed
-    owner; `page` is the address of the live page, if there is one.
+    `elapsed` is None until the shop opens. `seconds` is 0 for a run without an end. `moved` are partitions that have
+    just changed owner. `page` is the address of the live page, if there is one.
     """
 
     elapsed: float | None
@@ -43,7 +46,7 @@ class Frame:
 
 
 def render_demo(frame: Frame, width: int, height: int) -> RenderableType:
-    """The whole view, for a terminal of this size."""
+    """Return the whole view for a terminal of this size."""
     roomy, beside = width >= ROOMY, width >= BESIDE
     room, taken = (height, SIDE) if beside else (height - SIDE, 2 * SIDE)
     most = max(2, max(room - 6, SIDE) - TOTALS - 2)
@@ -56,24 +59,26 @@ def render_demo(frame: Frame, width: int, height: int) -> RenderableType:
         BESIDE,
         GAP if roomy else 1,
     )
-    # The address is whole even if that takes two lines: it is there to be copied. It stands last, under the eyes; on
-    # top only where the last line would be off the screen.
+    # The address is shown in full, even on two lines, because it is there to be copied. It comes last, where it is seen
+    # best, and at the top only if the last line would be off the screen.
     address = frame.page or ""
-    label = "page " if address and len(address) + len("page ") <= width else ""  # no break parts them
+    # The label is left out if it would break the address.
+    label = "page " if address and len(address) + len("page ") <= width else ""
     page = Text.assemble((label, DIM), address, overflow="fold")
     left, lines = height - taken - 3, -(-len(page) // width)
     on_top = left < lines
     count = max(3, left) if on_top or not lines else left - lines
     news = [
         Text.assemble((local_time(each) if roomy else "", DIM), each.text, no_wrap=True, overflow="ellipsis")
-        for each in list(frame.happenings)[-count:][:count]  # none if that is 0
+        # A slice from -0 would have all news.
+        for each in list(frame.happenings)[-count:][:count]
     ]
     top, bottom = (page, []) if on_top else (Text(), [page] if lines else [])
     return Group(_title(frame, roomy), top, body, Text(), *news, *bottom)
 
 
 def line(frame: Frame) -> str:
-    """The same in one line, for a pipe."""
+    """Return the state in one line, for a pipe."""
     owners = [f"{frame.roster.badge(each.instance_id).letter} {each.partitions}" for each in frame.cluster.instances]
     events = frame.events
     lags = f"lag p50 {_ms(events.lags[0])}, p99 {_ms(events.lags[1])}" if events.lags else "lag -"
@@ -86,7 +91,7 @@ def line(frame: Frame) -> str:
 
 
 def local_time(happening: NewsItem) -> str:
-    """The local time of day at which it happened, to stand before its text."""
+    """Return the local time of day of a news item, as a prefix of its text."""
     return f"{happening.at.astimezone():%H:%M:%S}  "
 
 
@@ -100,7 +105,7 @@ def _title(frame: Frame, roomy: bool) -> Table:
 
 
 def _processes(frame: Frame, full: bool, most: int) -> Table:
-    """With nodes and heartbeats where the table is shown in full."""
+    """Return the table of processes, with nodes and heartbeats if `full`."""
     names = ("pid", "node", "partitions", "heartbeat", "events/s") if full else ("pid", "owns", "per s")
     columns = [ProcessColumn(name, 14 if name == "node" else None) for name in names]
     rows = []
@@ -138,7 +143,7 @@ FOR_PIPES = 300  # columns
 
 
 class Screen:
-    """`live()` is entered around every `show`; `print_happening` and `report` may be called at any time."""
+    """An output of frames and news. `show` is called inside `live()`, and `print_happening` and `report` at any time."""
 
     def __init__(self, out: TextIO) -> None:
         console = Console(file=out, highlight=False)
@@ -151,7 +156,7 @@ class Screen:
         return self._live or nullcontext()
 
     def show(self, frame: Frame) -> None:
-        """Draw the frame on a terminal; elsewhere print its numbers if the next line is due."""
+        """Draw the frame on a terminal, or else print its numbers if the next line is due."""
         if self._live is not None:
             self._live.update(render_demo(frame, *self._console.size), refresh=True)
         elif frame.elapsed is not None and frame.elapsed >= self._due:
@@ -159,7 +164,7 @@ class Screen:
             self.report(line(frame))
 
     def print_happening(self, happening: NewsItem) -> None:
-        """Print the happening, unless the next frame shows it."""
+        """Print a news item unless the next frame shows it."""
         if self._live is None:
             self.report(f"{local_time(happening)}{happening.text}")
 

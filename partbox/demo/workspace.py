@@ -1,4 +1,4 @@
-"""A workspace for the demo: a temporary folder, and a schema of its own in a database; both are gone in the end."""
+"""The demo's temporary folder and database schema, both of which are removed at the end."""
 
 import os
 import shutil
@@ -15,16 +15,16 @@ from partbox.embedded import server_user
 from partbox.embedded.server import Server
 from partbox.errors import SettingsError
 
+# The folder of the demo's own server.
 DATA: Final = "db"
-"""The folder of an own server's data."""
 
 
 @contextmanager
 def workspace(dsn: str | None, schema: str, options: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """Set up a folder and a migrated schema, and remove both at the end; yields the DSN and the folder.
+    """Create a folder and a migrated schema, yield the DSN and the folder, and remove both at the end.
 
-    Without `dsn` the database is a server of its own in the folder, with these `options`. In a user's database a schema
-    that exists is a SettingsError.
+    Without `dsn`, the database is a server in the folder, with these `options`. Raise SettingsError if the schema
+    exists in a user's database.
     """
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder("demo"))
@@ -32,7 +32,8 @@ def workspace(dsn: str | None, schema: str, options: Mapping[str, str]) -> Itera
             server = Server(folder / DATA, options=options)
             stack.callback(server.stop, "immediate")
             dsn = server.start()
-            stack.callback(server.start)  # after a crash: lets PostgreSQL put its shared memory away
+            # If the server has crashed, a start lets PostgreSQL release its shared memory.
+            stack.callback(server.start)
         else:
             with connect_plain(dsn) as conn:
                 refuse_existing(conn, schema, "demo")
@@ -42,7 +43,7 @@ def workspace(dsn: str | None, schema: str, options: Mapping[str, str]) -> Itera
 
 
 def refuse_existing(conn: Conn, schema: str, program: str) -> None:
-    """SettingsError if the schema exists."""
+    """Raise SettingsError if the schema exists."""
     if conn.execute(query("workspace_found", schema), {"schema": schema}).fetchone() is not None:
         raise SettingsError(
             f"schema {schema!r} exists already in this database: wait for the {program} that runs there, or remove "
@@ -51,7 +52,7 @@ def refuse_existing(conn: Conn, schema: str, program: str) -> None:
 
 
 def drop(conn: Conn, schema: str) -> None:
-    """Remove the schema, if it is there, with all that is in it."""
+    """Drop the schema with everything in it, if it exists."""
     conn.execute(query("workspace_drop", schema), {})
 
 
@@ -62,7 +63,7 @@ def _remove(dsn: str, schema: str) -> None:
 
 @contextmanager
 def temporary_folder(program: str) -> Iterator[Path]:
-    """A new folder that is named for the program. As root, one that the user who runs the server can pass through."""
+    """Yield a new folder named for the program. For root, the server's user can enter it."""
     places = server_user.temporary_folders()
     if not places:
         usual = tempfile.gettempdir()

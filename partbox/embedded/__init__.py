@@ -1,1 +1,1 @@
-"""PostgreSQL servers from the wheel: their programs, their system user, their locks. No SQL is spoken here."""
+"""Embedded PostgreSQL servers: their programs, their system user and their locks. Nothing here executes SQL."""

@@ -1,8 +1,8 @@
-"""The DSN `embedded:` or `embedded:./some/folder`: a PostgreSQL 18 of our own, started at first use.
+"""The DSN `embedded:` or `embedded:./some/folder`, which names a PostgreSQL server that partbox starts at first use.
 
-All processes that name a folder share its server: the first starts it, the last to exit stops it. Each holds a lock
-that vanishes with it, so a killed process counts as gone; if it was the last, the server stays until the next one
-that uses it exits.
+All processes that name a folder share its server. The first process starts the server, and the last one stops it at its
+exit. Each process holds a lock that disappears with the process, so a killed process counts as gone. If the last
+process is killed, the server runs until the next process that uses it exits.
 """
 
 import atexit
@@ -22,15 +22,16 @@ _locks_guard = threading.Lock()
 
 
 def resolve(dsn: str) -> str:
-    """Return a DSN that libpq understands; starts the server if `dsn` is an embedded one.
+    """Return a DSN that libpq understands, and start the server if `dsn` is an embedded one.
 
-    The server then runs at least until this process exits. Raises PartboxError if it cannot.
+    The server then runs at least until this process exits. Raise PartboxError if it cannot run.
     """
     if not dsn.startswith(PREFIX):
         return dsn
     server = Server(folder(dsn))
     with _locks_guard, server.guard_folder():
-        if server.data not in _locks:  # before the start: an interrupted start is cleaned up too
+        # Locked before the start, so that an interrupted start is cleaned up too.
+        if server.data not in _locks:
             _locks[server.data] = lock_shared(server.data / "users.lock")
             atexit.register(_release_server, server, os.getpid())
         server.start_guarded()
@@ -38,13 +39,13 @@ def resolve(dsn: str) -> str:
 
 
 def folder(dsn: str) -> Path:
-    """The folder that an embedded DSN names; relative ones are below the current folder."""
+    """Return the folder that an embedded DSN names. A relative one is below the current folder."""
     path = dsn.removeprefix(PREFIX)
     return Path(path).expanduser().resolve() if path else default_folder()
 
 
 def default_folder() -> Path:
-    """The data folder of plain `embedded:`: in the user's state folder, or in the system's for root."""
+    """Return the data folder of plain `embedded:`: in the user's state folder, or in the system's for root."""
     if os.geteuid() == 0:
         return server_user.STATE / "db"
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
@@ -53,7 +54,8 @@ def default_folder() -> Path:
 
 def _release_server(server: Server, pid: int) -> None:
     """Stop the server if no other process uses it."""
-    if os.getpid() != pid or not server.data.exists():  # a fork is not a user of its own
+    # A forked child is not a user of its own.
+    if os.getpid() != pid or not server.data.exists():
         return
     with server.guard_folder(), _locks.pop(server.data) as hold:
         if try_lock_alone(hold):

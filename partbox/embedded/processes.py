@@ -1,7 +1,7 @@
-"""Processes of others: what they are, and locks between them, on files.
+"""Other processes of this machine, and locks between processes on files.
 
-A lock vanishes with its holder, however that one ends. Windows has no fcntl, and no embedded server; what imports this
-file must load there all the same.
+A lock disappears with its holder, however the holder ends. Windows has no fcntl and no embedded server, but this module
+must still import there.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,17 +19,17 @@ U = TypeVar("U")
 
 
 def arguments(pid: int) -> list[str]:
-    """The command line of a process; empty if there is none."""
+    """Return the command line of a process, or an empty list if it does not exist."""
     return _ask_process(pid, psutil.Process.cmdline, [])
 
 
 def is_stopped(pid: int) -> bool:
-    """True if the kernel says that it is stopped (SIGSTOP, a debugger)."""
+    """Return True if a process is stopped (by SIGSTOP or a debugger)."""
     return _ask_process(pid, psutil.Process.status, None) in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether a process runs. One that has ended does not, though nobody has collected it yet."""
+    """Return True if a process runs. A zombie does not."""
     return _ask_process(pid, psutil.Process.status, psutil.STATUS_DEAD) not in (
         psutil.STATUS_ZOMBIE,
         psutil.STATUS_DEAD,
@@ -38,21 +38,21 @@ def is_alive(pid: int) -> bool:
 
 @contextmanager
 def lock_file(path: Path) -> Iterator[None]:
-    """Hold `path` (made if missing) alone; waits for whoever holds it, threads of this process included."""
+    """Hold an exclusive lock on `path`, which is created if missing. Excludes threads of this process too."""
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def lock_shared(path: Path) -> IO[bytes]:
-    """Hold `path` together with others until the returned file is closed."""
+    """Hold a shared lock on `path` until the returned file is closed."""
     file = path.open("ab")
     fcntl.flock(file, fcntl.LOCK_SH)
     return file
 
 
 def try_lock_alone(file: IO[bytes]) -> bool:
-    """True if nobody else holds what `lock_shared` returned; the hold has then become exclusive. Never waits."""
+    """Make the lock of `lock_shared` exclusive without waiting. Return False if others hold it too."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -61,7 +61,7 @@ def try_lock_alone(file: IO[bytes]) -> bool:
 
 
 def _ask_process(pid: int, question: Callable[[psutil.Process], T], otherwise: U) -> T | U:
-    """The answer about a process, `otherwise` if there is none to ask about."""
+    """Return the answer about a process, or `otherwise` if the process does not exist."""
     try:
         return question(psutil.Process(pid))
     except psutil.Error:

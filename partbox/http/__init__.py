@@ -1,1 +1,1 @@
-"""Serves HTTP in a thread of this process: the address, the server, the names it answers to, a node's own routes."""
+"""HTTP in a thread of this process: address, server, allowed host names, and the routes of a node."""

@@ -1,11 +1,10 @@
-"""Addresses for HTTP: `127.0.0.1:9464`, `:9464` (this machine alone) or `[::1]:9464`; port 0 is any free one.
+"""Addresses for HTTP, such as `127.0.0.1:9464`, `:9464` (this machine only) or `[::1]:9464`, and allowed host names.
 
-And the host names to which a node serves its metrics and its health. A page on the internet can point its own name here
-(DNS rebinding) and then read, through a visitor's browser, whatever that browser reaches. The browser sends the name in
-`Host`. Such a name is one that somebody else can register, so these are safe: numbers, which kubelets and Prometheus's
-discovery use; names without a dot, as in a cluster or in /etc/hosts; ends that are never sold; the names of this
-machine and of the address that is served; and what the setting `http_names` adds, for other names of a service or a
-proxy.
+Port 0 is any free port. A page on the internet can point its own name here (DNS rebinding) and then read, through a
+visitor's browser, everything that the browser can reach. The browser sends the name in the `Host` header. Only a name
+that an attacker can register is a danger, so a node answers to: numbers, which kubelets and Prometheus's discovery use;
+names without a dot, as in a cluster or in /etc/hosts; domains that are never sold; the names of this machine and of the
+served address; and the names in the setting `http_names`, for other names of a service or a proxy.
 """
 
 import ipaddress
@@ -20,7 +19,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class Address(NamedTuple):
-    """A host's name or number, without brackets, and a port."""
+    """A host name or number, without brackets, and a port."""
 
     host: str
     port: int
@@ -30,7 +29,7 @@ class Address(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        """True if only this machine can reach it; of names, for localhost alone."""
+        """True if only this machine can reach the address: a loopback number, or the name localhost."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -38,7 +37,7 @@ class Address(NamedTuple):
 
 
 def address(text: str) -> Address:
-    """Parse `text`; a port alone is one of this machine. PartboxError if it is not an address."""
+    """Parse an address. A port alone stands for the port of this machine. Raise PartboxError if it is wrong."""
     host, colon, port = text.strip().rpartition(":")
     is_bracketed = host.startswith("[") and host.endswith("]")
     is_host = is_bracketed or not any(character in ":[]/@" or character.isspace() for character in host)
@@ -52,17 +51,18 @@ ELSEWHERE = (
     "metrics and health checks are not served to this name: ask by an IP address, by localhost or by the name of this "
     "machine, or name it in the setting http_names\n"
 )
+# Domains that nobody can register.
 _UNREGISTRABLE = (".localhost", ".local", ".internal", ".home.arpa", ".svc", ".test")
 
 
 @dataclass(frozen=True, slots=True)
 class AllowedHosts:
-    """The names given, in lower case without a final dot; `*` admits every name."""
+    """A set of allowed host names, in lower case without a final dot. `*` allows all."""
 
     hosts: frozenset[str] = frozenset()
 
     def admit(self, host: str) -> bool:
-        """True if a request with this `Host` may be answered. Browsers always send one."""
+        """Return True if a request with this `Host` may be answered. Browsers always send the header."""
         if not host or ANY in self.hosts:
             return True
         try:
@@ -76,7 +76,7 @@ class AllowedHosts:
 
 
 def allowed_hosts(bound: str, more: str | None) -> AllowedHosts:
-    """The names for a server at the host `bound`; `more` are others, separated by commas."""
+    """Return the allowed names of a server at the host `bound`. `more` has others, separated by commas."""
     candidates = (bound, socket.gethostname(), *(more or "").split(","))
     return AllowedHosts(frozenset(_plain(each.strip()) for each in candidates if each.strip()))
 

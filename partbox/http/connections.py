@@ -1,10 +1,9 @@
-"""Limits on the connections of the HTTP server: their number, and how long one may be silent. Needs `partbox[http]`.
+"""Limits on the number of the HTTP server's connections and on their idle time. Needs `partbox[http]`.
 
-uvicorn limits neither. A client that opens connections and sends nothing would take all the file descriptors of a node,
-which then could start no process; one that sends requests and reads no answers would shut out the probes.
-
-A connection is seen from both of its ends, the transport and the ASGI application; between the two is uvicorn's
-protocol, of which nothing is known but that it is an `asyncio.Protocol`.
+uvicorn limits neither. A client that opens connections and sends nothing would use up all file descriptors of a node,
+which could then start no process. A client that sends requests and reads no responses would lock out the probes. A
+connection is watched from both ends, the transport and the ASGI application. Between the two is uvicorn's protocol,
+used only as an `asyncio.Protocol`.
 """
 
 import asyncio
@@ -13,40 +12,44 @@ from typing import Any, Final, cast
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-MAX_CONNECTIONS: Final = 200  # connections
-REQUEST_TIMEOUT: Final = 10.0  # seconds for the head of a request, and without headway of its body or of an answer
-CHECKS: Final = 4  # in that time
+MAX_CONNECTIONS: Final = 200
+# Seconds for the head of a request, and without progress of its body or of a response.
+REQUEST_TIMEOUT: Final = 10.0
+# Progress checks within that time.
+CHECKS: Final = 4
 NEVER_EVICTED: Final = (3, 0.0)
 
 
 class ConnectionLimits:
-    """The connections of one server, and the most there may be of them.
+    """The connections of one server, and the limit on their number.
 
-    Beyond `MAX_CONNECTIONS`, streams included, a new one replaces another: the idle one that has been silent longest,
-    else the oldest whose client is slow to read its answer or to send its body, else the oldest that has no answer yet.
-    Without any it is dropped itself.
+    Beyond `MAX_CONNECTIONS`, streams included, a new connection evicts another: the idle one that has been silent
+    longest, else the oldest whose client is slow to read the response or to send the body, else the oldest without a
+    response so far. If there is none, the new connection is dropped.
     """
 
     def __init__(self) -> None:
-        self._by_client: dict[tuple[str, int], Connection] = {}  # their clients
+        # By the client's address.
+        self._by_client: dict[tuple[str, int], Connection] = {}
 
     def make_connection(self, **given: Any) -> "Connection":
-        """Make a connection of what uvicorn gives its own."""
+        """Return a connection around the protocol that uvicorn would use."""
         return Connection(self, H11Protocol(**given))
 
     async def answer(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Call the application for a request, and know meanwhile of which connection."""
+        """Call the application for a request, and mark the connection as busy meanwhile."""
         connection = self._by_client.get(tuple(scope["client"] or ()))
         await (app(scope, receive, send) if connection is None else connection.answer(app, scope, receive, send))
 
     def admit(self, connection: "Connection") -> bool:
-        """False if there is no room: only streams that their clients read."""
+        """Return False if there is no room, because all connections are streams whose clients read."""
         if len(self._by_client) >= MAX_CONNECTIONS:
             found = min(self._by_client.values(), key=lambda each: each.eviction_rank)
             if found.eviction_rank >= NEVER_EVICTED:
                 return False
             found.transport.abort()
-            self.forget(found)  # it is lost in the next turn of the loop, and others may come before
+            # The transport reports the loss only in the loop's next turn, and other connections may come before.
+            self.forget(found)
         self._by_client[connection.client] = connection
         return True
 
@@ -56,13 +59,14 @@ class ConnectionLimits:
 
 
 class Exchange:
-    """A request and its answer, seen in the two calls by which the application hears and says them."""
+    """A request and its response, watched through the application's `receive` and `send`.
+
+    `started` is True once the response has begun, and `lacks_body` while the application waits for more of the body.
+    """
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self.started = False
-        """The answer has begun."""
         self.lacks_body = False
-        """The application waits for more of the body."""
         self._has_body = False
         self._receive, self._send = receive, send
 
@@ -81,15 +85,18 @@ class Exchange:
 
 
 class Connection(asyncio.Protocol):
-    """Closed unless a request arrives within `REQUEST_TIMEOUT` seconds, or when neither its body nor the answer makes
-    headway."""
+    """A connection that closes unless a request arrives within `REQUEST_TIMEOUT` seconds.
+
+    The connection also closes if neither the body nor the response makes progress for that time.
+    """
 
     transport: asyncio.Transport
     client: tuple[str, int]
     _request: Exchange | None = None
     _request_timer: asyncio.TimerHandle | None = None
     _progress_timer: asyncio.TimerHandle | None = None
-    _unread = 0  # bytes that were written and not taken by the client
+    # Bytes that were written and not read by the client, at the last check.
+    _unread = 0
 
     def __init__(self, limits: ConnectionLimits, protocol: asyncio.Protocol) -> None:
         self._limits = limits
@@ -128,15 +135,17 @@ class Connection(asyncio.Protocol):
         try:
             await app(scope, request.receive, request.send)
         finally:
-            if self._request is request:  # the next one may have begun: once this is answered, not once it ends
+            # The next request may already have begun, since the client may send it as soon as this one is answered.
+            if self._request is request:
                 self._request = None
 
     @property
     def eviction_rank(self) -> tuple[int, float]:
-        """The least is displaced first; from `NEVER_EVICTED` on none is."""
+        """The rank for eviction, the lowest first. From `NEVER_EVICTED` on, a connection is not evicted."""
         if self._request is None:
             return 0, self._received_at
-        if self._request.lacks_body or self.transport.get_write_buffer_size():  # the rest waits for the client
+        # The client holds up the rest.
+        if self._request.lacks_body or self.transport.get_write_buffer_size():
             return 1, self._made_at
         return 3 if self._request.started else 2, self._made_at
 
@@ -154,7 +163,10 @@ class Connection(asyncio.Protocol):
             self.transport.close()
 
     def _check_progress(self) -> None:
-        """End it if what is under way stands still, also while it closes: that waits for the last byte to be read."""
+        """Abort the connection if it makes no progress.
+
+        This applies even while it closes, because closing waits until the last byte is read.
+        """
         now, unread = self._loop.time(), self.transport.get_write_buffer_size()
         if not unread or unread != self._unread:
             self._progress_at = now

@@ -1,4 +1,4 @@
-"""The routes `/metrics`, `/healthz` and `/readyz` of a node, for safe host names only. Needs `partbox[http]`."""
+"""Routes `/metrics`, `/healthz` and `/readyz` of a node, for safe host names only. Needs `partbox[http]`."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ FRESH = {"Cache-Control": "no-store"}
 
 
 def guard_hosts(app: ASGIApp, allowed_hosts: AllowedHosts) -> ASGIApp:
-    """ASGI middleware: 403 for a host name that may be another site's; see `address`."""
+    """Return ASGI middleware that answers 403 if the host name may be another site's, see `address`."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         admitted = allowed_hosts.admit(Headers(scope=scope).get("host", ""))
@@ -33,8 +33,10 @@ def guard_hosts(app: ASGIApp, allowed_hosts: AllowedHosts) -> ASGIApp:
 def routes(
     prefix: str, monitored: Sequence[MonitoredSupervisor], allowed_hosts: AllowedHosts = NO_EXTRA_HOSTS
 ) -> list[BaseRoute]:
-    """The routes of a node. Those that may wait for a database run in threads; `/healthz` does not, since all threads
-    may be waiting."""
+    """Return the routes of a node.
+
+    Endpoints that may wait for a database run in threads. `/healthz` does not, because all threads may be waiting.
+    """
     registry, health = build_registry(prefix, monitored), Health(monitored)
 
     def metrics(request: Request) -> Response:

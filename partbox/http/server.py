@@ -1,7 +1,7 @@
-"""Serves an ASGI application over HTTP, in a thread of this process.
+"""An HTTP server for an ASGI application, in a thread of this process.
 
-A long response, such as a stream of events, must end when the server stops: `request.state.stopping` is an
-asyncio.Event that is set then. Nothing here handles signals, and the thread does not keep the process alive.
+A long response, such as a stream of events, must end when the server stops: the asyncio.Event `request.state.stopping`
+is set then. The server handles no signals, and its thread does not keep the process alive.
 """
 
 import asyncio
@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("partbox.http")
 
-STOP_TIMEOUT = 2  # seconds that running requests have left at a stop
-START_TIMEOUT = 10.0  # seconds
-MAX_UNREAD = 65_536  # bytes that the kernel holds of an answer: with megabytes a slow reader looks like none
+# Seconds for running requests to end after a stop.
+STOP_TIMEOUT = 2
+# Seconds.
+START_TIMEOUT = 10.0
+# Bytes of a response in the kernel's buffer. With megabytes, a client that reads nothing would not be noticed.
+MAX_UNREAD = 65_536
 
 
 def check_installed() -> None:
@@ -35,7 +38,7 @@ def check_installed() -> None:
 
 
 class HttpServer:
-    """`start` returns once it answers; `stop` waits `STOP_TIMEOUT` at most, and may be called before it, or twice."""
+    """A server that runs from `start` to `stop`."""
 
     def __init__(self, app: "ASGIApp", host: str = LOOPBACK, port: int = 0) -> None:
         self._app = app
@@ -49,11 +52,14 @@ class HttpServer:
 
     @property
     def address(self) -> str:
-        """The URL, such as `http://127.0.0.1:9464`, with the actual port."""
+        """The URL with the actual port, such as `http://127.0.0.1:9464`."""
         return f"http://{self._wanted}"
 
     def start(self) -> None:
-        """Serve. PartboxError if the address is taken or not ours, or if the packages are missing."""
+        """Start to serve, and return once the server answers.
+
+        Raise PartboxError if the address is taken or not of this machine, or if packages are missing.
+        """
         if self._socket is not None:
             return
         check_installed()
@@ -65,12 +71,16 @@ class HttpServer:
             raise PartboxError(f"HTTP at {self.address} did not start: see the log")
 
     def stop(self) -> None:
-        """Stop: streams end at once, other requests have `STOP_TIMEOUT`."""
+        """Stop: streams end at once, other requests have `STOP_TIMEOUT` seconds.
+
+        May be called before `start`, and twice.
+        """
         if self._server is None:
             return
         self._server.should_exit = True
         if self._loop is not None:
-            with suppress(RuntimeError):  # it has ended already
+            # The loop has ended by itself.
+            with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(STOP_TIMEOUT + 1.0)
 
@@ -103,7 +113,8 @@ class HttpServer:
         assert self._socket is not None
         try:
             self._server.run(sockets=[self._socket])
-        except BaseException as error:  # it exits the thread in its own ways
+        # uvicorn may exit the thread by SystemExit too.
+        except BaseException as error:
             text = "HTTP at %s ended: nobody can look there any more; deliveries go on"
             log_event(log, "http_ended", text, self.address, trace=error, address=self.address)
         finally:
@@ -111,7 +122,7 @@ class HttpServer:
             self._is_serving.set()
 
     async def _note(self) -> None:
-        """Called by uvicorn when it answers, and now and then."""
+        """Record that the server answers. uvicorn calls this at the start and then regularly."""
         self._loop = asyncio.get_running_loop()
         self._is_serving.set()
 
@@ -124,7 +135,8 @@ def _listening(wanted: Address) -> socket.socket:
     try:
         family, *_, where = socket.getaddrinfo(wanted.host, wanted.port, type=socket.SOCK_STREAM)[0]
         make_connection = socket.create_server(where[:2], family=family)
-        make_connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_UNREAD)  # connections inherit it
+        # Accepted connections inherit the size.
+        make_connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_UNREAD)
         return make_connection
     except OSError as error:
         unknown = isinstance(error, socket.gaierror) or error.errno is None

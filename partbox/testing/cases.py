@@ -56,7 +56,7 @@ class PartboxAsyncTestCase(_Partbox, unittest.IsolatedAsyncioTestCase):
 
 
 def _shelf(prepare: Prepare, schema: str) -> tuple[Shelf, Sessions]:
-    """"""
+    """Return the databases of all test cases with the same tables, on a server that runs until the process ends."""
     key = (f"{prepare.__module__}.{prepare.__qualname__}", schema)
     if key not in _shelf_by_key:
         if not _shelf_by_key:
