@@ -1,6 +1,7 @@
 """The transactional outbox for PostgreSQL.
 
-Each name is imported when it is first asked for: `partbox --version` and a command's first second need few of them.
+Each public name is imported on first use, because `partbox --version` and the first second of a command need few of
+them.
 """
 
 from importlib import import_module
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-# The rooms of the names of `__all__`; the others are errors.
+# The modules of the names in `__all__`. All other names are errors.
 _HOMES = {
     "events": ("DeliveredEvent", "Event"),
     "events.declaration": ("event",),
@@ -84,7 +85,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _module(name: str) -> Any:
-    """A room of the package, as an attribute of it; AttributeError."""
+    """Return a module of the package as its attribute. Raise AttributeError if there is none."""
     missing = f"partbox.{name}"
     try:
         if not name.startswith("_"):

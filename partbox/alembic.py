@@ -1,7 +1,7 @@
-"""For Alembic: an operation that brings the schema up to date, and filters that keep autogenerate away from it.
+"""Alembic integration: an operation that upgrades the schema, and filters that hide the schema from autogenerate.
 
-`import partbox.alembic` in env.py registers `op.partbox_upgrade()`. It runs in the transaction that Alembic has open,
-over whatever driver that uses, or is printed by `alembic upgrade --sql`.
+`import partbox.alembic` in env.py registers `op.partbox_upgrade()`. The operation runs in Alembic's open transaction,
+with the driver that Alembic uses. `alembic upgrade --sql` prints it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,12 +20,13 @@ from partbox.errors import SchemaError
 __all__ = ["include_name", "leaving_out"]
 
 IncludeName = Callable[[str | None, Any, Mapping[str, Any]], bool]
-BUSY = ("55P03", "40P01")  # SQLSTATE of a lock that was not to be had in time, and of a deadlock
+# The SQLSTATEs of a lock timeout and of a deadlock.
+BUSY = ("55P03", "40P01")
 
 
 @Operations.register_operation("partbox_upgrade")
 class PartboxUpgrade(MigrateOperation):
-    """Brings a schema to the version of the installed program, creating it if need be."""
+    """The operation that upgrades a schema to the version of the installed program, and creates it if needed."""
 
     def __init__(self, schema: str, roles: Roles) -> None:
         self.schema = schema
@@ -40,21 +41,21 @@ class PartboxUpgrade(MigrateOperation):
         publisher_roles: Sequence[str] = (),
         worker_roles: Sequence[str] = (),
     ) -> None:
-        """Bring `schema` to the version of the installed partbox, and grant these roles what they need.
+        """Upgrade `schema` to the version of the installed partbox, and grant the roles the rights that they need.
 
-        Roles of earlier calls are granted what it adds; in a text for `--sql` they must be named again. SchemaError in
-        a transaction that is not READ COMMITTED, and if somebody holds a lock that it needs for ten minutes.
+        Roles of earlier calls are granted the new rights too. For `--sql` they must be named again. Raise SchemaError
+        if the transaction is not READ COMMITTED, or if another session holds a needed lock for ten minutes.
         """
         operations.invoke(cls(schema, Roles(tuple(publisher_roles), tuple(worker_roles))))
 
 
 @Operations.register_operation("partbox_downgrade")
 class PartboxDowngrade(MigrateOperation):
-    """Refuses: migrations go forward only."""
+    """The operation that refuses to downgrade, because migrations only go forward."""
 
     @classmethod
     def partbox_downgrade(cls, operations: Operations) -> None:
-        """Raise SchemaError, with what there is to do instead."""
+        """Raise SchemaError with the alternatives to a downgrade."""
         raise SchemaError(
             "the schema of partbox goes forward only: leave it as it is, for programs of before work on it unless a "
             "migration is marked as breaking; `drop schema partbox cascade` removes it with every event"
@@ -81,17 +82,20 @@ def _upgrade(operations: Operations, operation: PartboxUpgrade) -> None:
             ],
         )
     else:
-        _run(conn, operation)  # the first one cannot be made in a savepoint, and nobody has a lock on what is not there
+        # The first migration cannot run in a savepoint, and nobody holds a lock on tables that do not exist yet.
+        _run(conn, operation)
 
 
 def _in_savepoint(conn: Connection, operation: PartboxUpgrade) -> None:
     try:
         savepoint = conn.begin_nested()
     except DBAPIError as error:
-        if _sqlstate(error) == "25P01":  # there is no transaction
+        # There is no transaction.
+        if _sqlstate(error) == "25P01":
             raise SchemaError("these statements must run in one transaction, not in AUTOCOMMIT") from error
         raise
-    with savepoint:  # its rollback gives the locks back, and publishers go on
+    # A rollback of the savepoint releases the locks, so that publishers go on between two attempts.
+    with savepoint:
         _run(conn, operation)
 
 
@@ -106,11 +110,16 @@ def _sqlstate(error: DBAPIError) -> str | None:
 
 
 def _execute(conn: Connection, text: str) -> CursorResult[Any]:
-    return conn.exec_driver_sql(text, execution_options={"no_parameters": True})  # a % is a %
+    # Without parameters, a % in the text stays a %.
+    return conn.exec_driver_sql(text, execution_options={"no_parameters": True})
 
 
 def _check(conn: Connection) -> None:
-    """SchemaError where PostgreSQL would say less: a database that is none, or a snapshot older than the lock."""
+    """Raise SchemaError where PostgreSQL's own error would say less.
+
+    The database must be PostgreSQL, and the transaction must not have a snapshot that is older than the migration's
+    lock.
+    """
     if conn.dialect.name != "postgresql":
         raise SchemaError(f"partbox needs PostgreSQL, and this connection is to {conn.dialect.name}")
     level = _execute(conn, "show transaction_isolation").scalar_one()
@@ -122,9 +131,9 @@ def _check(conn: Connection) -> None:
 
 
 def leaving_out(*schemas: str, then: IncludeName | None = None) -> IncludeName:
-    """A function for `include_name` of Alembic's `context.configure`: false for these schemas and all that is in them.
+    """Return a function for `include_name` of Alembic's `context.configure` that excludes schemas and their contents.
 
-    Of the rest `then` decides, if it is given.
+    `then` decides about everything else, if given.
     """
 
     def include(name: str | None, kind: Any, parents: Mapping[str, Any]) -> bool:
@@ -135,5 +144,5 @@ def leaving_out(*schemas: str, then: IncludeName | None = None) -> IncludeName:
     return include
 
 
+# For `include_name` of Alembic's `context.configure`, if the schema has its usual name.
 include_name: IncludeName = leaving_out("partbox")
-"""For `include_name` of Alembic's `context.configure`, where the schema has its usual name."""

@@ -1,4 +1,4 @@
-"""The signature of a handler: the function to call, sync or async, its name, and its place in the code."""
+"""Inspection of handlers: the function to call, whether it is async, its signature, name, and place in the code."""
 
 import inspect
 import os
@@ -13,7 +13,10 @@ Call = Callable[..., Any]
 
 
 def callable_of(handler: Any) -> Call:
-    """The function, or the method `handle` of the object. RegistrationError for what cannot be called for an event."""
+    """Return the function itself, or the method `handle` of an object.
+
+    Raise RegistrationError if neither can be called with an event.
+    """
     if inspect.isclass(handler):
         raise RegistrationError(f"{handler.__qualname__} is a class: register an instance, {handler.__qualname__}()")
     call = getattr(handler, "handle", handler)
@@ -26,12 +29,12 @@ def callable_of(handler: Any) -> Call:
 
 
 def is_async(call: Call) -> bool:
-    """True if a call returns an awaitable."""
+    """Return True if a call returns an awaitable."""
     return any(map(inspect.iscoroutinefunction, (call, type(call).__call__)))
 
 
 def signature_of(call: Call) -> inspect.Signature:
-    """The signature, whose annotations may be unresolved. ValueError for a builtin that does not tell."""
+    """Return the signature, with annotations possibly unresolved. Raise ValueError for a builtin without one."""
     if sys.version_info >= (3, 14):
         from annotationlib import Format
 
@@ -40,7 +43,10 @@ def signature_of(call: Call) -> inspect.Signature:
 
 
 def takes(call: Call, arguments: int) -> bool:
-    """True if it can be called with this many positional arguments; a builtin that does not tell counts as able."""
+    """Return True if the function can be called with this number of positional arguments.
+
+    A builtin without a signature counts as able.
+    """
     try:
         return can_bind(signature_of(call), arguments)
     except ValueError:
@@ -48,7 +54,7 @@ def takes(call: Call, arguments: int) -> bool:
 
 
 def can_bind(signature: inspect.Signature, arguments: int) -> bool:
-    """True if it takes this many positional arguments."""
+    """Return True if the signature accepts this number of positional arguments."""
     try:
         signature.bind(*[None] * arguments)
     except TypeError:
@@ -57,21 +63,21 @@ def can_bind(signature: inspect.Signature, arguments: int) -> bool:
 
 
 def name_of(handler: Any) -> str:
-    """Module and qualified name of a function, or of the class of an object."""
+    """Return the module and qualified name of a function, or of the class of an object."""
     inner = innermost(handler)
     named = inner if hasattr(inner, "__qualname__") else type(inner)
     return f"{named.__module__}.{named.__qualname__}"
 
 
 def place_of(call: Call) -> str:
-    """File and line of the code that runs; "built in" if it is not written in Python."""
+    """Return the file and line of the code that runs, or "built in" if it is not written in Python."""
     inner = innermost(call)
     code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
     return f"{short_path(code.co_filename)}:{code.co_firstlineno}" if code else "built in"
 
 
 def describe_parameters(arguments: int) -> str:
-    """What a handler must take, behind its name in an error."""
+    """Return a text about the parameters that a handler must take, to follow the handler's name in an error."""
     return f"must take exactly {_PARAMETERS[arguments]}; or one more, if it asks for {_CLASS_AND_EVENT}"
 
 
@@ -83,16 +89,17 @@ _CLASS_AND_EVENT = "the class and the event by its annotations, as in (order: Or
 
 
 def innermost(call: Any) -> Any:
-    """The function inside of partials and decorators."""
+    """Return the function inside of partials and decorators."""
     while isinstance(call, partial):
         call = call.func
     return inspect.unwrap(call) if callable(call) else call
 
 
 def short_path(path: str) -> str:
-    """The path from the current folder, if it is below that."""
+    """Return the path relative to the current folder, if it is below."""
     try:
         relative = os.path.relpath(path)
-    except FileNotFoundError:  # the current folder has been deleted
+    # The current folder has been deleted.
+    except FileNotFoundError:
         return path
     return path if relative.startswith(os.pardir) else relative

@@ -1,14 +1,15 @@
-"""Change data capture: a configuration with which Debezium reads the log from the WAL, instead of workers.
+"""Change data capture: configuration for Debezium, which reads the log from the WAL in the place of workers.
 
-Each option that is not as Debezium has it by default is there for a reason:
+Options that differ from Debezium's defaults have a reason:
 
-- The publication is made beforehand (`sql/cdc/debezium.sql`): one of Debezium's own would publish deletes too, and
-  segments of the log under their own names.
-- Keys, values and headers are texts already, and travel as they are: the converter that a Connect worker has may be
-  that of JSON, which would make of a payload a text in quotes.
-- The first snapshot is read in the order of the log; otherwise a table comes in no order.
-- A heartbeat writes a message of a few bytes into the WAL, which is not sent on. A slot moves only with what it gives
-  to the connector: while nothing is published, what others write into the WAL would be kept for ever.
+- The publication is created beforehand (`sql/cdc/debezium.sql`). A publication made by Debezium would include deletes,
+  and would publish the segments of the log under their own names.
+- Keys, values and headers are already texts and are sent unchanged. The default converter of a Connect worker may be
+  that for JSON, which would turn a payload into a text in quotes.
+- The first snapshot is read in the order of the log. By default, rows of a table come in no order.
+- A heartbeat writes a message of a few bytes into the WAL, which is not forwarded. A slot advances only with events
+  that the connector gets. Without the heartbeat, the WAL of other tables would be kept for ever while nothing is
+  published.
 """
 
 import re
@@ -20,25 +21,25 @@ from typing import Any, Final
 
 from partbox.errors import SettingsError
 
-CONNECT_PASSWORD: Final = "${env:DEBEZIUM_PASSWORD}"  # noqa: S105  the name of a variable
-"""A placeholder that Kafka Connect replaces by a variable of its worker's environment."""
+# A placeholder that Kafka Connect replaces by a variable of its worker's environment.
+CONNECT_PASSWORD: Final = "${env:DEBEZIUM_PASSWORD}"  # noqa: S105  the name of a variable  the name of a variable
 
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def connect(name: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """The document that creates the connector in Kafka Connect: POST it to /connectors."""
+    """Return the document that creates the connector in Kafka Connect, by a POST to /connectors."""
     return {"name": name, "config": {**options, "database.password": CONNECT_PASSWORD}}
 
 
 def properties(name: str, options: Mapping[str, str]) -> str:
-    """A file of Java's properties, for a program with Debezium's engine in it."""
+    """Return a Java properties file, for a program with Debezium's embedded engine."""
     lines = [f"{key}={_escaped(value)}" for key, value in {"name": name, **options}.items()]
     return "\n".join(lines) + "\n"
 
 
 def _escaped(value: str) -> str:
-    """The value in ASCII; a leading blank would be dropped."""
+    """Return the value in ASCII, with a leading blank escaped, which would be dropped otherwise."""
     text = "".join(_ESCAPES.get(each) or _ascii(each) for each in value)
     return f"\\{text}" if text.startswith(" ") else text
 
@@ -50,17 +51,17 @@ def _ascii(character: str) -> str:
     return "".join(f"\\u{high:02x}{low:02x}" for high, low in zip(units[::2], units[1::2], strict=True))
 
 
+# Columns that a topic may use, which every record has.
 TOPIC_FIELDS: Final = ("aggregate_type", "event_type")
-"""Columns that a topic may be named for: those that every record has."""
 
 _LEGAL = re.compile(r"[A-Za-z0-9._-]*")
 _THERE = " and ".join(f"{{{field}}}" for field in TOPIC_FIELDS)
 
 
 class TopicRoute:
-    """A template such as `{aggregate_type}-events`, of one field at most, for the router knows no more.
+    """A topic template such as `{aggregate_type}-events`, with at most one field, since Debezium's router takes one.
 
-    SettingsError for another field or several, and for a character that no topic of Kafka may have.
+    Raise SettingsError for other fields, for several, and for a character that Kafka does not allow in topics.
     """
 
     def __init__(self, template: str) -> None:
@@ -79,12 +80,12 @@ class TopicRoute:
         self._replacement = "".join(f"{text}${{routedByValue}}" if field else text for text, field in pieces)
 
     def options(self) -> dict[str, str]:
-        """The template as options of the router."""
+        """Return the template as options of the router."""
         return {"route.by.field": self._field, "route.topic.replacement": self._replacement}
 
 
 def _pieces(template: str) -> list[tuple[str, str | None]]:
-    """Texts, each with the field after it, as it stands in the braces."""
+    """Return the texts of a template, each with the field that follows it, as written in the braces."""
     try:
         parsed = list(Formatter().parse(template))
     except ValueError as error:
@@ -98,6 +99,7 @@ def _written(name: str, spec: str | None, conversion: str | None) -> str:
     return name + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "")
 
 
+# Headers of a message beside `id`, and the columns of `record` with their values.
 HEADERS: Final = {
     "eventType": "event_type",
     "aggregateType": "aggregate_type",
@@ -107,9 +109,8 @@ HEADERS: Final = {
     "occurredAt": "occurred_at",
     "availableAt": "available_at",
 }
-"""Headers of a message beside `id`, by the columns of `record` that they are."""
+# Fields that the router needs, and the columns with their values.
 FIELDS: Final = {"id": "event_id", "key": "aggregate_id", "type": "event_type", "payload": "payload"}
-"""The event's fields that the router needs, and the columns that hold them."""
 HEARTBEAT: Final = 30_000  # milliseconds
 PREFIX: Final = "partbox"  # of the messages of the statement `cdc_heartbeat`
 
@@ -120,7 +121,7 @@ _SCHEMA = re.compile(r"[A-Za-z0-9_-]{1,63}")
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """The database's address, as a connector reaches it: by TCP."""
+    """The address at which a connector reaches the database by TCP."""
 
     host: str
     port: int
@@ -130,10 +131,11 @@ class ServerAddress:
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """A connector that reads one outbox; `snapshot` and `heartbeat` are statements that it is to run.
+    """A connector that reads one outbox.
 
-    Its `name` is that of its slot and its publication too. `whole`: it sends what the log holds at its first start.
-    SettingsError for a name, role or schema that PostgreSQL or Debezium would not take.
+    `name` is also the name of its slot and its publication. `whole` makes it send the present content of the log at its
+    first start. `snapshot` and `heartbeat` are statements that Debezium executes. Raise SettingsError for a name, role
+    or schema that PostgreSQL or Debezium would refuse.
     """
 
     name: str
@@ -159,7 +161,7 @@ class Connector:
             )
 
     def options(self) -> dict[str, str]:
-        """Its options, all but the password."""
+        """Return the connector's options, except the password."""
         columns = dict.fromkeys([*FIELDS.values(), *HEADERS.values()])
         ssl = {} if self.address.sslmode is None else {"database.sslmode": self.address.sslmode}
         return {
@@ -206,9 +208,10 @@ class Connector:
 
 
 def default_name(database: str, schema: str) -> str:
-    """The name of a connector unless another is given; a server has one slot of a name, so the database is in it.
+    """Return the default name of a connector, made of database and schema.
 
-    A name that is too long ends with a hash, so that two of them do not become one where they are cut.
+    The database is part of the name, because slot names are unique in a server. A name that is too long ends with a
+    hash, so that two names with the same beginning stay different.
     """
     name = re.sub(r"[^a-z0-9_]", "_", f"{database}_{schema}".lower())
     if len(name) <= 63:

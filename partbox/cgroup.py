@@ -1,8 +1,8 @@
-"""The number of processors this process may use: its affinity, and the CPU quota that its control groups set.
+"""The number of processors that this process may use, by its CPU affinity and the CPU quotas of its control groups.
 
-A container's limit of 1.5 processors is no affinity: all of the machine's are seen, and whoever starts a process for
-each is throttled. The quota is that of the process's own group or of any group above it, whichever is least; version 2
-keeps it in `cpu.max`, version 1 in `cpu.cfs_quota_us` and `cpu.cfs_period_us`.
+A container's limit of 1.5 processors does not show in the affinity: all processors of the machine are visible, and a
+program that starts a process for each is throttled. The quota is the lowest of the process's own group and all groups
+above it. Version 2 keeps it in `cpu.max`, version 1 in `cpu.cfs_quota_us` and `cpu.cfs_period_us`.
 """
 
 import os
@@ -15,26 +15,26 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 class ControlGroup(NamedTuple):
-    """A control group that may limit processors: the mount of its hierarchy, and its folder there."""
+    """A control group that may limit processors: the mount point of its hierarchy, and its folder there."""
 
     version: int
     mount: PurePosixPath
     folder: PurePosixPath
 
     def list_ancestors(self) -> list[PurePosixPath]:
-        """Its folder and those above it, up to the mount."""
+        """Return the group's folder and the folders above it, up to the mount point."""
         return [each for each in (self.folder, *self.folder.parents) if each.is_relative_to(self.mount)]
 
 
 def usable_processors(root: Path = Path("/")) -> int:
-    """Processors that are worth a process each: at least 1, and the quota is rounded up."""
+    """Return the number of processors worth a process each: at least 1, with the quota rounded up."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     processor_quota = quota(root)
     return processors if processor_quota is None else max(1, min(processors, ceil(processor_quota)))
 
 
 def quota(root: Path = Path("/")) -> float | None:
-    """The least quota in processors below `root`; None without any, and of files that cannot be read."""
+    """Return the lowest quota in processors below `root`, or None if there is none or the files cannot be read."""
     memberships, mounts = _read(root / "proc/self/cgroup"), _read(root / "proc/self/mountinfo")
     limits = (
         _read_limit(group.version, root / folder.relative_to("/"))
@@ -45,7 +45,7 @@ def quota(root: Path = Path("/")) -> float | None:
 
 
 def find_groups(memberships: str, mounts: str) -> list[ControlGroup]:
-    """The groups in /proc/self/cgroup, found in the file systems of /proc/self/mountinfo."""
+    """Return the groups in the text of /proc/self/cgroup, at the mount points in the text of /proc/self/mountinfo."""
     mounted = [each for line in mounts.splitlines() if (each := _parse_mount(line)) is not None]
     found = []
     for line in memberships.splitlines():
@@ -60,7 +60,7 @@ def find_groups(memberships: str, mounts: str) -> list[ControlGroup]:
 
 
 def _parse_mount(line: str) -> tuple[int, PurePosixPath, PurePosixPath] | None:
-    """Version, root and mount point of a line of mountinfo; None for what is no hierarchy of processors."""
+    """Return version, root and mount point of a line of mountinfo, or None if it is no hierarchy for processors."""
     left, _, right = line.partition(" - ")
     fields, kind = left.split(" "), right.split(" ")
     if len(fields) < 5 or len(kind) < 3 or not fields[4].startswith("/"):
@@ -72,7 +72,7 @@ def _parse_mount(line: str) -> tuple[int, PurePosixPath, PurePosixPath] | None:
 
 
 def _group_folder(at: PurePosixPath, top: PurePosixPath, path: str) -> PurePosixPath:
-    """The folder of the group `path`. In a container the mount often shows no more than the container's own part."""
+    """Return the folder of the group `path`. In a container, the mount often shows only the container's own part."""
     group = PurePosixPath(path)
     return at / group.relative_to(top) if group.is_relative_to(top) and ".." not in group.parts else at
 
@@ -85,7 +85,10 @@ def _read_limit(version: int, folder: Path) -> float | None:
 
 
 def processor_quota(quota: str, period: str) -> float | None:
-    """Processors of a quota and its period, in microseconds; None where there is none: "max", -1, nothing."""
+    """Return the number of processors that a quota and its period in microseconds allow.
+
+    Return None if there is no limit: the quota is "max", -1 or empty.
+    """
     try:
         parts = int(quota), int(period)
     except ValueError:

@@ -1,8 +1,9 @@
-"""Payloads to bytes and back, by content type.
+"""Encoding and decoding of payloads, by content type.
 
-JSON needs no content type and lives in the column `payload`; everything else lives in `payload_bytes` beside its
-content type. Raw bytes published under a type that has no codec carry a mark (a reserved header), so that a handler
-gets them back as they are, while bytes made by a codec that its process does not have are refused rather than misread.
+JSON needs no content type and is stored in the column `payload`. Everything else is stored in `payload_bytes` with its
+content type. Bytes that are published under a type without a codec are marked by a reserved header, so that a handler
+gets them unchanged. Unmarked bytes, which a codec has made, are refused by a process without that codec instead of
+being misread.
 """
 
 import json
@@ -23,20 +24,21 @@ OCTETS = "application/octet-stream"
 
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
+# The smallest and the largest integer that orjson reads exactly.
 INTEGERS: Final = (-(2**63), 2**64 - 1)
-"""The least and the largest that orjson reads as they are."""
 
 TOO_LONG: Final = "an integer is beyond 64 bits; give it as text"
 TOO_LARGE: Final = "a number is beyond a double; give it as text"
 
-# The sign of a number that a worker may read as another; the numbers of a JSON text, outside of its strings.
+# Signs of a number that a worker may read as another one.
 _LARGE = re.compile(rb"[0-9]{19}|[0-9][eE][+-]?[0-9]{3}")
+# The numbers of a JSON text outside of its strings.
 _NUMBERS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|(-?[0-9][0-9.eE+-]*)', re.DOTALL)
 _NOT_ZERO = re.compile(rb"-?[0.]*[1-9]")
 
 
 class Codec(Protocol):
-    """Turns the payloads of one content type into bytes and back; either may raise any exception to refuse."""
+    """Encodes and decodes the payloads of one content type. Both methods may raise any exception to refuse."""
 
     def encode(self, value: Any, /) -> bytes: ...
 
@@ -44,7 +46,7 @@ class Codec(Protocol):
 
 
 class Encoded(NamedTuple):
-    """A payload as it is stored: JSON text or other bytes, never both; `raw` = bytes without a codec."""
+    """A payload as it is stored: either JSON text or other bytes. `raw` means bytes without a codec."""
 
     text: str | None
     data: bytes | None
@@ -52,16 +54,16 @@ class Encoded(NamedTuple):
     raw: bool
 
 
+# Makes an `Encoded` in half of the time, because each event needs an instance.
 _make_encoded: Callable[[tuple[Any, ...]], Encoded] = partial(tuple.__new__, Encoded)
-"""`Encoded(…)` in half of the time: one is made for each event."""
 
 
 class JsonCodec:
-    """orjson, and in addition pydantic models, msgspec Structs, attrs classes, Decimal as text; refuses what JSON
-    or PostgreSQL cannot hold.
+    """JSON by orjson, extended to pydantic models, msgspec Structs, attrs classes, and Decimal as text.
 
-    Dataclasses are written with all their fields, those whose names begin with an underscore too. Bytes under this
-    content type are taken as finished JSON text, as a str is where the content type is given.
+    The codec refuses values that JSON or PostgreSQL cannot hold. Dataclasses are written with all fields, even if their
+    names begin with an underscore. Bytes under this content type are taken as finished JSON text, and so is a str if
+    the content type is given.
     """
 
     def encode(self, value: Any, /) -> bytes:
@@ -71,21 +73,23 @@ class JsonCodec:
         return orjson.loads(data)
 
     def text(self, value: Any) -> str:
-        """`value` as JSON; whatever is wrong with it raises."""
+        """Return `value` as JSON text, or raise an exception if that is impossible."""
         if isinstance(value, bytes):
             check_json_text = self.check_json_text(value)
             _check_numbers(value)
             return check_json_text
         if type(value) is not dict and (found := to_plain(value)) is not None:
-            value = found  # once, for what follows
-        # orjson leaves out the fields of dataclasses that begin with an underscore.
+            # Converted once, for both uses below.
+            value = found
+        # orjson by itself leaves out dataclass fields that begin with an underscore.
         text = orjson.dumps(value, default=_to_plain, option=orjson.OPT_PASSTHROUGH_DATACLASS).decode()
-        if "null" in text:  # as orjson writes for NaN and Infinity; looked at only then
+        # orjson writes null for NaN and Infinity, so only then they are searched for.
+        if "null" in text:
             _FINITE.encode(value)
         return _without_nul(text) if "\\u0000" in text else text
 
     def check_json_text(self, value: bytes) -> str:
-        """Finished JSON text, its numbers unchecked."""
+        """Return finished JSON text after a check of its syntax. Numbers are not checked."""
         orjson.loads(value)
         return _without_nul(value.decode())
 
@@ -94,7 +98,7 @@ _JSON = JsonCodec()
 
 
 class RawCodec:
-    """Bytes as they are."""
+    """Bytes that stay as they are."""
 
     def encode(self, value: Any, /) -> bytes:
         if not isinstance(value, bytes):
@@ -106,20 +110,20 @@ class RawCodec:
 
 
 class Codecs:
-    """The codecs of one outbox: JSON, raw bytes, and `own` by content type, which win."""
+    """The codecs of one outbox: JSON, raw bytes, and the application's `own` by content type, which take precedence."""
 
     def __init__(self, own: Mapping[str, Codec] | None = None) -> None:
         self._by_type: dict[str, Codec] = {JSON: _JSON, OCTETS: RawCodec(), **(own or {})}
         self._json = self._by_type[JSON]
+        # Functions that convert the payload of one version into the next, see `partbox.events.upcasts`.
         self.upcasts: dict[tuple[str, int], Callable[[Any], Any]] = {}
-        """What turns the payload of an older version into that of the next, see `partbox.events.upcasts`."""
 
     def is_json(self, content_type: str | None) -> bool:
-        """True if JSON text is stored under it and no codec of the application reads it."""
+        """Return True if such payloads are stored as JSON text and no codec of the application reads them."""
         return content_type is None and self._json is _JSON
 
     def encode(self, value: Any, content_type: str | None = None) -> Encoded:
-        """`value` as it is stored; bytes without a content type are octets. Raises PublishError."""
+        """Return `value` as it is stored. Bytes without a content type are octets. Raise PublishError."""
         kind = content_type or (OCTETS if isinstance(value, bytes) else JSON)
         codec = self._by_type.get(kind)
         if codec is None and not isinstance(value, bytes):
@@ -130,7 +134,8 @@ class Codecs:
             return Encoded(None, value, kind, True)
         try:
             if codec is _JSON:
-                if content_type == JSON and isinstance(value, str):  # finished text, as bytes are
+                # A str under this content type is finished text, as bytes are.
+                if content_type == JSON and isinstance(value, str):
                     value = value.encode()
                 return _make_encoded((_JSON.text(value), None, None, False))
             data = codec.encode(value)
@@ -140,14 +145,16 @@ class Codecs:
             raise PublishError(f"the codec of {kind} must return bytes, not {type(data).__name__}")
         if kind != JSON:
             return Encoded(None, data, kind, False)
-        try:  # PostgreSQL would refuse it only after the statement was sent
+        # PostgreSQL would refuse invalid JSON only after the statement was sent.
+        try:
             return Encoded(_JSON.check_json_text(data), None, None, False)
         except ValueError as error:
             raise PublishError(f"the codec of {JSON} wrote invalid JSON: {_reason(error, _JSON)}") from error
 
     def decode(self, data: bytes | None, content_type: str | None = None, *, raw: bool = False) -> Any:
-        """The payload stored as `data`. Raises PayloadError if it is damaged or nothing knows its content type."""
-        if content_type is None and data is not None and self._json is _JSON:  # as nearly all are, in half of the time
+        """Return the payload stored as `data`. Raise PayloadError if it is damaged or has no codec."""
+        # Nearly all payloads take this path, in half of the time.
+        if content_type is None and data is not None and self._json is _JSON:
             try:
                 return orjson.loads(data)
             except ValueError:
@@ -161,13 +168,16 @@ class Codecs:
         try:
             return codec.decode(data)
         except Exception as error:
-            # Without the text of the error: it may quote the payload.
             problem = type(error).__name__
+        # Without the error's text, which may quote the payload.
         raise PayloadError(f"the payload cannot be decoded as {content_type or JSON} ({problem})")
 
 
 def _reason(error: Exception, codec: Codec) -> str:
-    """The reason, without the value: only our own codec is known to keep it out of its errors."""
+    """Return the reason of an error without the payload.
+
+    Only partbox's own codec is known to keep the payload out of its errors.
+    """
     error = error.__cause__ if isinstance(error.__cause__, Exception) else error
     if not isinstance(codec, JsonCodec):
         return type(error).__name__
@@ -187,7 +197,10 @@ def _without_nul(text: str) -> str:
 
 
 def _check_numbers(text: bytes) -> None:
-    """JSON text must hold no number that orjson reads as another; `unfit_json.sql` is the same for SQL writers."""
+    """Raise ValueError if JSON text has a number that orjson reads as another one.
+
+    `unfit_json.sql` is the same check for writers in SQL.
+    """
     if _LARGE.search(text):
         for number in filter(None, _NUMBERS.findall(text)):
             if not number.lstrip(b"-").isdigit():
@@ -198,7 +211,7 @@ def _check_numbers(text: bytes) -> None:
 
 
 def _to_plain(value: Any) -> Any:
-    """A form for values that orjson does not know by itself, or writes in part."""
+    """Return a plain form of values that orjson does not know, or writes only in part."""
     if isinstance(value, Decimal):
         if not value.is_finite():
             raise ValueError("Out of range float: a Decimal that is not finite")
@@ -212,9 +225,9 @@ def _to_plain(value: Any) -> Any:
 
 
 def _nested_values(value: Any) -> Any:
-    """The parts of `value` that may hold a float, for the search of NaN."""
+    """Return the parts of a value that may contain a float, for the search for NaN."""
     return value.value if isinstance(value, Enum) else to_plain(value)
 
 
+# Raises ValueError for NaN and Infinity.
 _FINITE: Final = json.JSONEncoder(default=_nested_values, allow_nan=False)
-"""Raises ValueError for NaN and Infinity."""

@@ -1,4 +1,4 @@
-"""A length of time as people write it, in seconds."""
+"""Lengths of time in seconds, from the forms in which people write them."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -10,9 +10,9 @@ _TEXT = re.compile(r"\s*((?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)\s*([a-z]*)\s*", 
 
 
 def seconds(value: object) -> float:
-    """Seconds (finite, >= 0) of a number of seconds, a timedelta or a text such as "250ms", "1.5 s", "7d".
+    """Return the seconds (finite, >= 0) of a number, a timedelta, or a text such as "250ms", "1.5 s", "7d".
 
-    Raises ValueError, which names the forms that are understood, for anything else.
+    Raise ValueError, which names the accepted forms, for anything else.
     """
     if isinstance(value, timedelta):
         length = value.total_seconds()
@@ -30,9 +30,9 @@ def seconds(value: object) -> float:
 
 
 def seconds_until(value: object) -> float:
-    """Seconds (finite, >= 0) until a datetime with a time zone, 0 if that is past, or of what `seconds` takes.
+    """Return the seconds (finite, >= 0) until a datetime with a time zone, or of a length that `seconds` takes.
 
-    Raises ValueError with the value and the forms that are understood.
+    A datetime in the past gives 0. Raise ValueError with the value and the accepted forms.
     """
     if isinstance(value, datetime):
         if value.utcoffset() is None:
@@ -45,7 +45,7 @@ def seconds_until(value: object) -> float:
 
 
 def format_duration(length: float) -> str:
-    """The shortest text that `seconds` reads back as this length: "40ms", "6s", "1h", "7d"."""
+    """Return the shortest text that `seconds` reads as this length: "40ms", "6s", "1h", "7d"."""
     for unit in ("d", "h", "m", "s"):
         if length and length % UNITS[unit] == 0:
             return f"{length / UNITS[unit]:.0f}{unit}"

@@ -1,17 +1,17 @@
-"""Every error that partbox raises on purpose.
+"""All errors that partbox raises deliberately.
 
 PartboxError
-├── SettingsError         a setting is unknown or invalid
-├── RegistrationError     a handler cannot be registered
-├── PublishError          nothing was written: an event was refused, or its transaction rolled back
-├── SchemaError           the database is not as this version needs it
-├── RecoverableError      raised by a handler: try again
-│   ├── RetryAfterError       ... after this delay
-│   └── DownstreamUnavailable ... when the downstream is back
-└── UnrecoverableError    raised by a handler: never try again
-    ├── PayloadError          the payload cannot be decoded
-    └── UnroutableError       no handler takes the event
-        └── NewerVersionError     ... for its version is newer than that of the class here
+├── SettingsError               a setting is unknown or invalid
+├── RegistrationError           a handler cannot be registered
+├── PublishError                nothing was written: an event was refused, or its transaction rolled back
+├── SchemaError                 the database does not fit this version
+├── RecoverableError            raised by a handler: try again
+│   ├── RetryAfterError         ... after this delay
+│   └── DownstreamUnavailable   ... when the downstream is back
+└── UnrecoverableError          raised by a handler: never try again
+    ├── PayloadError            the payload cannot be decoded
+    └── UnroutableError         no handler takes the event
+        └── NewerVersionError   ... because its version is newer than that of the class here
 """
 
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ from partbox.duration import seconds_until
 
 
 class PartboxError(Exception):
-    """Root of the tree: `except PartboxError` catches everything partbox raises on purpose."""
+    """The base class of all errors that partbox raises deliberately."""
 
 
 class SettingsError(PartboxError):
@@ -28,23 +28,23 @@ class SettingsError(PartboxError):
 
 
 class RegistrationError(PartboxError):
-    """A handler cannot be registered: duplicate, not callable, or a wrong option."""
+    """A handler cannot be registered: it is a duplicate, is not callable, or has a wrong option."""
 
 
 class PublishError(PartboxError):
-    """An event was refused before anything was written, or the transaction it was in was rolled back."""
+    """An event was refused before anything was written, or its transaction was rolled back."""
 
 
 class SchemaError(PartboxError):
-    """The database is not as this version needs it; the message names the remedy."""
+    """The database does not fit this version of partbox. The message names the remedy."""
 
 
 class RecoverableError(PartboxError):
-    """Raised by a handler: the event is worth another attempt."""
+    """Raised by a handler: another attempt at the event may succeed."""
 
 
 class RetryAfterError(RecoverableError):
-    """Raised by a handler: try again after `delay`, in the forms that `RetryAfter` takes; counts as an attempt."""
+    """Raised by a handler: try again after `delay`, in the forms that `RetryAfter` takes. The try counts as an attempt."""
 
     def __init__(self, delay: float | timedelta | str | datetime, message: str = "") -> None:
         seconds = seconds_until(delay)
@@ -53,15 +53,15 @@ class RetryAfterError(RecoverableError):
 
 
 class DownstreamUnavailable(RecoverableError):
-    """Raised by a handler: what it calls is down, and other events would fail too."""
+    """Raised by a handler: the system that it calls is down, and other events would fail too."""
 
 
 class UnrecoverableError(PartboxError):
-    """Raised by a handler: no further attempt can help; the event is dead at once."""
+    """Raised by a handler: no further attempt can succeed, and the event is dead at once."""
 
 
 class PayloadError(UnrecoverableError):
-    """The payload cannot be decoded or does not fit the model asked for."""
+    """The payload cannot be decoded, or does not fit the requested model."""
 
 
 class UnroutableError(UnrecoverableError):
@@ -69,8 +69,8 @@ class UnroutableError(UnrecoverableError):
 
 
 class NewerVersionError(UnroutableError):
-    """The event is of a newer version than the class here, as in a rolling deploy.
+    """The event has a newer version than the class here, as happens in a rolling deploy.
 
-    `payload_as` raises it, for a handler that asks for the class too. It is no failure of the handler: the event waits
-    for the newer code, unless `on_unroutable` is set to "dead" or a function.
+    `payload_as` raises it, also for a handler that asks for the class. The error does not count as a failure of the
+    handler: the event waits for the newer code, unless `on_unroutable` is "dead" or a function.
     """

@@ -1,8 +1,8 @@
-"""Programs that run an application otherwise than Python does: with green threads, or forked by uWSGI.
+"""Environments that run an application in an unusual way: with green threads, or forked by uWSGI.
 
-A worker reads, saves and renews its lease in threads. They stand still, or run in no process that serves, if gevent
-replaces locks and threads that partbox has taken already, if psycopg blocks the only thread of eventlet, or if uWSGI
-forks behind the start of a worker.
+A worker reads, saves and renews its lease in threads. The threads stop, or run in no process that serves, if gevent
+replaces locks and threads that partbox has already taken, if psycopg blocks the only thread of eventlet, or if uWSGI
+forks after the start of a worker.
 """
 
 import logging
@@ -24,12 +24,12 @@ def _is_patched_by_eventlet() -> bool:
     return patcher is not None and bool(patcher.is_monkey_patched("thread"))
 
 
+# True if gevent had patched threads before partbox took any. Then all threads are green, and workers run.
 _was_patched_by_gevent = _is_patched_by_gevent()
-"""True if gevent had patched threads before partbox took any: then all of them are green, and workers run."""
 
 
 def refuse_green_threads() -> None:
-    """Raise PartboxError if a worker would stand still in this process."""
+    """Raise PartboxError if the threads of a worker would stop in this process."""
     if _is_patched_by_gevent() and not _was_patched_by_gevent:
         raise PartboxError(
             "gevent has patched threads since partbox was imported, and a worker would stand still: call "
@@ -44,8 +44,9 @@ def refuse_green_threads() -> None:
 
 
 def warn_of_uwsgi(subscription: str) -> None:
-    """Log a warning if uWSGI will fork this process and has no threads in it."""
-    uwsgi = sys.modules.get("uwsgi")  # which the program brings, and nobody can install
+    """Log a warning if uWSGI will fork this process and runs no threads in the children."""
+    # The uWSGI server itself provides the module, which cannot be installed.
+    uwsgi = sys.modules.get("uwsgi")
     if uwsgi is None or uwsgi.worker_id() != 0 or not (uwsgi.masterpid() or uwsgi.numproc > 1):
         return
     if _is_enabled(uwsgi.opt.get("enable-threads")) or _is_enabled(uwsgi.opt.get("threads")):
@@ -58,5 +59,5 @@ def warn_of_uwsgi(subscription: str) -> None:
 
 
 def _is_enabled(option: object) -> bool:
-    """True if an option of uWSGI is set: True by its command line, bytes by a file."""
+    """Return True if an option of uWSGI is set. The value is True from the command line and bytes from a file."""
     return option is not None and option not in (False, b"false", b"0", b"")

@@ -1,13 +1,14 @@
-"""The inbox: the events a consumer has seen, so that one that comes twice has its effect once.
+"""The inbox: the events that a consumer has seen, so that an event that comes twice has its effect once.
 
     with psycopg.connect(dsn) as conn, conn.transaction():
         if inbox.first_time(conn, event, "billing"):
             conn.execute("update account set balance = balance - 42 where id = 7")
 
-The row and the effect share the caller's transaction: both happen or neither, on whatever one can publish on: psycopg,
-SQLAlchemy, SQLModel, Django, asyncpg, and what an adapter is registered for. It is kept for `retain_inbox`, counted
-from that transaction, so it tells repetitions apart for that long. It serves a handler whose effects are in a database
-of PostgreSQL, and consumers behind a broker: `partbox init --inbox-only` makes the table where they are.
+The row and the effect share the caller's transaction, so that both happen or neither. Every connection works that
+events can be published on: psycopg, SQLAlchemy, SQLModel, Django, asyncpg, and those with a registered adapter. A row
+is kept for `retain_inbox`, counted from that transaction, and duplicates are recognised for that long. The inbox serves
+handlers whose effects are in a PostgreSQL database, and consumers behind a broker: `partbox init --inbox-only` creates
+the table in their database.
 """
 
 import re
@@ -36,12 +37,12 @@ _CONFLICT_LINE = "Conflicting Tuples: 1"
 
 
 def first_time(conn: AnySync, event_or_id: AnyEvent, consumer: str, *, schema: str = "partbox") -> bool:
-    """True if `consumer` sees the event for the first time; notes in the caller's transaction that it has seen it.
+    """Return True if `consumer` sees the event for the first time, and record that in the caller's transaction.
 
-    The event is one that a handler got, or its id as UUID or text. `consumer` names what must not happen twice (1 to
-    255 characters). While another transaction that noted the same is open, this waits for its end. Raises PublishError
-    outside a transaction, SchemaError where there is no inbox, PartboxError for what is no event or name, and where a
-    trigger keeps the note from being written.
+    The event is given as a handler gets it, or by its id as a UUID or text. `consumer` names the effect that must not
+    happen twice (1 to 255 characters). If another open transaction has recorded the same, this call waits for its end.
+    Raise PublishError outside a transaction, SchemaError if there is no inbox, and PartboxError if the event or the
+    name is wrong or if a trigger keeps the row from being written.
     """
     adapter = integrations.sync_adapter_of(conn, _CALLS)
     query_steps = _first_time_steps(schema, _statement_values(event_or_id, consumer))
@@ -51,7 +52,7 @@ def first_time(conn: AnySync, event_or_id: AnyEvent, consumer: str, *, schema: s
 
 
 async def first_time_async(conn: AnyAsync, event_or_id: AnyEvent, consumer: str, *, schema: str = "partbox") -> bool:
-    """`first_time` on an asynchronous connection."""
+    """Return True if `consumer` sees the event for the first time: `first_time` on an asynchronous connection."""
     adapter = integrations.async_adapter_of(conn, _CALLS)
     query_steps = _first_time_steps(schema, _statement_values(event_or_id, consumer))
     await adapter.require_transaction()
@@ -66,11 +67,11 @@ class Inbox:
     schema: str
 
     def first_time(self, conn: AnySync, event_or_id: AnyEvent, consumer: str) -> bool:
-        """True if `consumer` sees the event for the first time; see `partbox.inbox.first_time`."""
+        """Return True if `consumer` sees the event for the first time; see `partbox.inbox.first_time`."""
         return first_time(conn, event_or_id, consumer, schema=self.schema)
 
     async def first_time_async(self, conn: AnyAsync, event_or_id: AnyEvent, consumer: str) -> bool:
-        """`first_time` on an asynchronous connection."""
+        """Return True if `consumer` sees the event for the first time: `first_time` on an asynchronous connection."""
         return await first_time_async(conn, event_or_id, consumer, schema=self.schema)
 
 
@@ -84,7 +85,8 @@ def _first_time_steps(schema: str, values: dict[str, object]) -> Steps[bool]:
 
 
 def _statement_values(event_or_id: AnyEvent, consumer: str) -> dict[str, object]:
-    is_text = isinstance(consumer, str) and not re.search("[\0\ud800-\udfff]", consumer)  # that PostgreSQL can store
+    # PostgreSQL cannot store NUL or surrogates.
+    is_text = isinstance(consumer, str) and not re.search("[\0\ud800-\udfff]", consumer)
     if not (is_text and 1 <= len(consumer) <= LONGEST):
         raise PartboxError(
             f"a consumer is named by 1 to {LONGEST} characters without NUL or surrogates, not {consumer!r}"
@@ -111,5 +113,6 @@ def _event_id(event_or_id: AnyEvent) -> UUID:
 
 class _Explained(ErrorExplainer):
     __slots__ = ()
-    missing = ("42P01", "3F000")  # table, schema
+    # SQLSTATEs of a missing table and a missing schema.
+    missing = ("42P01", "3F000")
     remedy = "has no inbox in this database: run `partbox init`, or `partbox init --inbox-only`"

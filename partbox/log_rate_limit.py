@@ -1,4 +1,4 @@
-"""Rate limit for log lines of one kind: a burst of them, then one now and then that counts the others."""
+"""A rate limit for log lines: a burst of each kind, then a line from time to time that counts the others."""
 
 import logging
 import threading
@@ -6,27 +6,38 @@ import time
 from collections.abc import Hashable
 
 BURST = 10
-SPAN = 10.0  # seconds between two lines, once the burst is used up
-MOST = 1_000  # kinds remembered
+# Seconds between two lines once the burst is used up.
+SPAN = 10.0
+# Most kinds that are remembered.
+MOST = 1_000
 
 
 class LogRateLimiter:
-    """Lets `BURST` lines of a kind through, then one each `SPAN`; a kind that was quiet for long may burst again. Any
-    thread; times are monotonic seconds."""
+    """A limiter that admits `BURST` lines of a kind, then one line every `SPAN` seconds.
+
+    A kind that was quiet for long may burst again. Any thread may call. Times are monotonic seconds.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kinds: dict[Hashable, tuple[float, float, int]] = {}  # seen last, lines left then, held back since one
+        # By kind: the time of the last line, the lines left then, and the lines held back since the last admitted one.
+        self._kinds: dict[Hashable, tuple[float, float, int]] = {}
 
     def line(self, kind: Hashable, level: int) -> tuple[int, str]:
-        """The level of a line of this kind now, DEBUG if it is held back, and its end, which counts those that were."""
+        """Return the level of a line of this kind, and a suffix that counts the lines held back before.
+
+        The level is DEBUG if the line itself is held back.
+        """
         held = self.admit(kind, time.monotonic())
         if held is None:
             return logging.DEBUG, ""
         return level, f" (and {held} times more since this was last said)" if held else ""
 
     def admit(self, kind: Hashable, now: float) -> int | None:
-        """The number of this kind held back since the last that was let through; None: hold this one back too."""
+        """Return the number of lines of this kind held back since the last admitted one.
+
+        Return None if this line must be held back too.
+        """
         with self._lock:
             seen, left, held = self._kinds.pop(kind, (now, float(BURST), 0))
             left = min(BURST, left + (now - seen) / SPAN)

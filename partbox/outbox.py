@@ -1,6 +1,7 @@
-"""The façade: where an application publishes and registers its handlers.
+"""The main class of partbox, with which an application publishes events and registers handlers.
 
-An application that only publishes loads nothing that delivers or operates: a method imports what it alone needs.
+An application that only publishes does not import the code for delivery and operations: each method imports the modules
+that it alone needs.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -46,12 +47,12 @@ AnyObserver = TypeVar("AnyObserver", bound=Observer)
 
 
 class Outbox(Registrar, Operations):
-    """One outbox: a schema in a database.
+    """An outbox: a schema in a PostgreSQL database.
 
-    `dsn` is a libpq DSN, `embedded:` or `embedded:./folder`, or a callable that returns one each time a connection is
-    opened (rotating passwords); None leaves it to the settings. `codecs` are those of content types beside JSON and
-    octets. `registry`: where to show how much was published, and the metrics of workers in this process. All other
-    keywords are settings; a wrong one raises SettingsError.
+    `dsn` is a libpq DSN, `embedded:`, `embedded:./folder`, or a function that returns a DSN each time a connection is
+    opened (for rotating passwords). None takes it from the settings. `codecs` are for content types beside JSON and
+    octets. `registry` is a Prometheus registry that shows the number of published events and the metrics of workers in
+    this process. All other keywords are settings. Raise SettingsError if a setting is wrong.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Outbox(Registrar, Operations):
         return self.handlers.limitable_names(subscription)
 
     def _configure(self, database: OutboxDatabase) -> None:
-        """Take over the database and settings of the command line in a worker process, which has imported it."""
+        """Use the database and settings of the command line, in a worker process that has imported this outbox."""
         self._database = database
         self._publisher = replace(
             self._publisher,
@@ -108,21 +109,21 @@ class Outbox(Registrar, Operations):
         payload: Any = NOT_GIVEN,
         **fields: Unpack[EventFields],
     ) -> UUID | None:
-        """Publish an instance of a class under `@partbox.event`, an Event, or `(type, payload)` of one; the event's id.
+        """Publish an event in the transaction of `conn`, and return the event's id.
 
-        In the transaction of `conn`: a connection of psycopg; a Session, scoped_session or Connection of SQLAlchemy, a
-        Session of SQLModel; `django.db.connection` or `connections[alias]`; or what an adapter is registered for.
-        `fields` are those of `Event`, which has its own already. None if a `before_publish` hook suppressed it, or its
-        idempotency key was used before. Raises PublishError before anything is written; the connection is left as it
-        was.
+        The event is an instance of a class decorated with `@partbox.event`, an Event, or `(type, payload)` of one.
+        `conn` is a connection of psycopg, a Session, scoped_session or Connection of SQLAlchemy, a Session of SQLModel,
+        `django.db.connection` or `connections[alias]`, or an object with a registered adapter. `fields` are the fields
+        of `Event`, unless an Event is given. Return None if a `before_publish` hook suppressed the event or if its
+        idempotency key was used before. Raise PublishError before anything is written. The connection stays usable.
         """
         return self._publisher.publish(conn, event, payload, fields)
 
     def publish_many(self, conn: AnySync, events: Iterable[Event | Instance]) -> list[UUID | None]:
-        """Publish Events and instances of event classes in their order, all or none, in the transaction of `conn`.
+        """Publish events in order, all or none, in the transaction of `conn`, and return their ids in that order.
 
-        Their ids in that order: None stands for an event whose idempotency key was used before; the list is empty if a
-        `before_publish` hook suppressed it.
+        Events are Event objects and instances of event classes. An id is None if the idempotency key of its event was
+        used before. The list is empty if a `before_publish` hook suppressed the batch.
         """
         return self._publisher.publish_many(conn, events)
 
@@ -133,36 +134,38 @@ class Outbox(Registrar, Operations):
         payload: Any = NOT_GIVEN,
         **fields: Unpack[EventFields],
     ) -> UUID | None:
-        """`publish` on an asynchronous connection.
+        """Publish an event on an asynchronous connection. See `publish`.
 
-        Of psycopg or asyncpg; an AsyncSession, async_scoped_session or AsyncConnection of SQLAlchemy.
+        `conn` is of psycopg or asyncpg, or an AsyncSession, async_scoped_session or AsyncConnection of SQLAlchemy.
         """
         return await self._publisher.publish_async(conn, event, payload, fields)
 
     async def publish_many_async(self, conn: AnyAsync, events: Iterable[Event | Instance]) -> list[UUID | None]:
-        """`publish_many` on an asynchronous connection."""
+        """Publish events on an asynchronous connection. See `publish_many`."""
         return await self._publisher.publish_many_async(conn, events)
 
     def cancel(self, conn: AnySync, event: Event | UUID | str | None = None, *, key: str | None = None) -> bool:
-        """Cancel a delayed event, named by itself, its id or its idempotency key, in the transaction of `conn`.
+        """Cancel a delayed event in the transaction of `conn`, named by the event, its id or its idempotency key.
 
-        True: it came in time. Once the transaction has committed, no handler of any subscription has run the event, or
-        will; a rollback takes it back. False: its time has come, so it has run or will, whatever became of it; or there
-        is no such event, or none that is delayed. `conn` and errors are those of `publish`.
+        Return True if the cancellation is in time: once the transaction has committed, no handler of any subscription
+        has run the event or will run it. A rollback undoes the cancellation. Return False if the event's time has come,
+        so that it has run or will run, or if there is no such delayed event. `conn` and the errors are the same as for
+        `publish`.
         """
         return cancellation.cancel(conn, self.settings.schema_name, event, key)
 
     async def cancel_async(
         self, conn: AnyAsync, event: Event | UUID | str | None = None, *, key: str | None = None
     ) -> bool:
-        """`cancel` on an asynchronous connection."""
+        """Cancel a delayed event on an asynchronous connection. See `cancel`."""
         return await cancellation.cancel_async(conn, self.settings.schema_name, event, key)
 
     def upcast(self, cls: type[Instance], *, from_version: int) -> Callable[[AnyUpcast], AnyUpcast]:
-        """Decorates what turns the stored payload of a version into that of the next: `upcast(payload)` returns it.
+        """Register the decorated function to convert stored payloads of one version into the next.
 
-        Whoever asks for the class gets payloads of older versions through it, step by step, each a dict as JSON has it.
-        RegistrationError if the class is no event, or has a version that this does not lead to.
+        `upcast(payload)` returns the new payload. A request for the class gets older payloads through these functions,
+        step by step, each as the dict that its JSON holds. Raise RegistrationError if the class is no event, or if
+        `from_version` does not lead to the version of the class.
         """
 
         def register(function: AnyUpcast) -> AnyUpcast:
@@ -172,60 +175,65 @@ class Outbox(Registrar, Operations):
         return register
 
     def before_publish(self, hook: Hook) -> Hook:
-        """Has each batch pass by `hook(events)`, which returns the list to publish (or None: as it is now).
+        """Register a hook that gets each batch before it is written, and may change it.
 
-        A batch is what one call publishes; an empty list suppresses it, an exception ends the call with nothing
-        written. Hooks are called in the order of their registration; `async def` ones only by the asynchronous calls.
+        `hook(events)` returns the list to publish, or None to publish the given list as it is then. A batch is
+        everything that one call publishes. An empty list suppresses the batch, and an exception ends the call with
+        nothing written. Hooks run in the order of registration. `async def` hooks run only in the asynchronous calls.
         """
         self._hooks.register(Moment.BEFORE_PUBLISH, hook)
         return hook
 
     def after_publish(self, hook: Hook) -> Hook:
-        """Calls `hook(events)` when a batch has been written, and may still be rolled back; its errors are logged."""
+        """Register a hook that gets each batch once it is written. The batch may still be rolled back.
+
+        Errors of the hook are logged.
+        """
         self._hooks.register(Moment.AFTER_PUBLISH, hook)
         return hook
 
     def after_commit(self, hook: Hook) -> Hook:
-        """Calls `hook(events)` for each batch whose transaction has committed; its errors are logged.
+        """Register a hook that gets each batch whose transaction has committed. Errors of the hook are logged.
 
-        psycopg and asyncpg do not tell how a transaction ended: publishing on their connections is refused outside
-        `outbox.transaction(conn)` then.
+        psycopg and asyncpg do not report how a transaction ended. With such a hook, publishing on their connections is
+        refused outside of `outbox.transaction(conn)`.
         """
         self._hooks.register(Moment.AFTER_COMMIT, hook)
         return hook
 
     def after_rollback(self, hook: Hook) -> Hook:
-        """Calls `hook(events)` for each batch that was rolled back, by a savepoint or the whole; as `after_commit`.
+        """Register a hook that gets each batch that was rolled back, with a savepoint or with the whole transaction.
 
-        If a COMMIT was cancelled or cut off before its answer, nobody knows how it ended: neither hook is called.
-        Django does not tell of it: publishing on its connections is refused then.
+        As with `after_commit`, errors are logged, and `outbox.transaction(conn)` is needed for psycopg and asyncpg. If
+        a COMMIT was cancelled or cut off before its answer, nobody knows how it ended, and neither hook is called.
+        Django does not report rollbacks, so publishing on its connections is refused.
         """
         self._hooks.register(Moment.AFTER_ROLLBACK, hook)
         return hook
 
     def purger(self) -> "Purging":
-        """Purges every `purge_interval` in a thread of this process: `with outbox.purger(): …`, or `start` and `stop`.
+        """Return a purger that runs every `purge_interval` in a thread of this process: `with outbox.purger(): …`.
 
-        For applications that only publish; workers do it by themselves.
+        `start` and `stop` work too. For applications that only publish, since workers purge by themselves.
         """
         from partbox.supervisor.purging import Purging
 
         return Purging(self.settings, self._database.resolve())
 
     def transaction(self, conn: Connection[Any] | AsyncConnection[Any] | AsyncpgConnection | None = None) -> Scope:
-        """The outermost transaction of `conn`, or one on a connection of its own: `with outbox.transaction() as tx:`.
+        """Return the outermost transaction of `conn`, or of a new connection: `with outbox.transaction() as tx:`.
 
-        For psycopg and asyncpg, which do not tell how a transaction ends; others need none. Yields the connection;
-        `async with` does so with an asynchronous one. Committed at the end unless an exception leaves the block. Then
-        `after_commit` and `after_rollback` hooks are called, and a commit wakes the workers that this outbox has in
-        this process. PublishError if a transaction is open already; psycopg.OperationalError if the connection is lost,
-        also if that error was caught in the block.
+        For psycopg and asyncpg, which do not report how a transaction ends. Other libraries do not need it. The block
+        gets the connection. `async with` takes an asynchronous connection. The transaction commits at the end unless an
+        exception leaves the block. Then the `after_commit` or `after_rollback` hooks run, and a commit wakes the
+        workers that this outbox has in this process. Raise PublishError if a transaction is open already, and
+        psycopg.OperationalError if the connection is lost, even if the block caught that error.
         """
         return Scope(conn, lambda: self.dsn, pooler=self.settings.pooler)
 
     @property
     def aio(self) -> "AsyncOperations":
-        """The operators' verbs for async code, `await outbox.aio.dead.list()`, each run in a thread."""
+        """The operator methods for async code, such as `await outbox.aio.dead.list()`. Each runs in a thread."""
         from partbox.operations.aio import AsyncOperations
 
         return AsyncOperations(self)
@@ -233,10 +241,11 @@ class Outbox(Registrar, Operations):
     def worker(
         self, *, concurrency: int | None = None, subscription: str = "default", loop: Literal["own"] | None = None
     ) -> "EmbeddedWorker":
-        """A worker in this process: `with outbox.worker(): …`, `async with`, or its `start` and `stop`.
+        """Return a worker in this process, to be used by `with`, `async with`, or its `start` and `stop`.
 
-        `async with` runs `async def` handlers in the event loop that enters it, so they may use what the application
-        uses there; `loop="own"`, and `with`, in a loop of their own in a thread of its own.
+        With `async with`, `async def` handlers run in the event loop that enters the block, so that they can use the
+        application's objects of that loop. With `loop="own"` or `with`, they run in an event loop in a thread of its
+        own.
         """
         require_workers()
         from partbox.supervisor.embedded import EmbeddedWorker
@@ -255,10 +264,10 @@ class Outbox(Registrar, Operations):
         return worker
 
     def drain(self, *, timeout: float = 60.0, concurrency: int | None = None, subscription: str = "default") -> bool:
-        """Deliver what is due, in this process, and return; True if no event is left but dead and scheduled ones.
+        """Deliver the due events in this process, and return True if only dead and scheduled events are left.
 
-        False when `timeout` seconds did not suffice, or cannot; at once if `enabled` is false, for then nothing is
-        delivered.
+        Return False if `timeout` seconds were not enough or cannot be enough. Return False at once if `enabled` is
+        false, because nothing is delivered then.
         """
         with self.worker(concurrency=concurrency, subscription=subscription) as worker:
             return worker.wait_until_empty(timeout)
@@ -271,9 +280,10 @@ class Outbox(Registrar, Operations):
         subscription: str = "default",
         metrics: bool = False,
     ) -> "Supervisor":
-        """A node of worker processes beside this one, not started yet; None leaves a number to the settings.
+        """Return a node of worker processes beside this process, not started yet.
 
-        `metrics`: have them counted; with a `registry` they always are.
+        A number that is None comes from the settings. `metrics` makes the node count its metrics. With a `registry`
+        they are always counted.
         """
         nodes = self._nodes(processes=processes, concurrency=concurrency, subscription=subscription)
         return nodes.supervisor(metrics=metrics)
@@ -286,16 +296,16 @@ class Outbox(Registrar, Operations):
         subscription: str = "default",
         until_empty: bool = False,
     ) -> int:
-        """Deliver by worker processes until SIGTERM, SIGINT or SIGHUP; the exit code.
+        """Deliver by worker processes until SIGTERM, SIGINT or SIGHUP, and return the exit code.
 
-        `until_empty` ends it when all is delivered, or with 1 when what is left cannot be for now. The setting `http`
-        serves metrics and health checks meanwhile.
+        `until_empty` ends the run when everything is delivered, or with exit code 1 when the remaining events cannot be
+        delivered for now. The setting `http` serves metrics and health checks during the run.
         """
         nodes = self._nodes(processes=processes, concurrency=concurrency, subscription=subscription)
         return nodes.run(until_empty=until_empty)
 
     def _nodes(self, database: OutboxDatabase | None = None, **wanted: Any) -> "Nodes":
-        """Its nodes, as `wanted`; `database` is the one of a command line."""
+        """Return the nodes of this outbox. `database` is that of a command line."""
         require_workers()
         refuse_green_threads()
         from partbox.supervisor.nodes import Nodes
@@ -303,12 +313,12 @@ class Outbox(Registrar, Operations):
         return Nodes(database or self._database, self.handlers, self.codecs, self._shown, **wanted)
 
     def page(self, *, may: "May") -> "MountedPage":
-        """The live page as an ASGI application: `app.mount("/outbox", outbox.page(may=…))`.
+        """Return the live page as an ASGI application: `app.mount("/outbox", outbox.page(may=…))`.
 
         `may(request, action)`, a function or a coroutine function, gets the Starlette request and "look", "payload",
-        "replay", "discard", "retry", "skip", "pause", "resume" or "limit". It returns the identity of who may do that,
-        under which it is logged, or None. Functions run in a thread, so they may wait. SettingsError without
-        `partbox[http]`.
+        "replay", "discard", "retry", "skip", "pause", "resume" or "limit". The result is the identity of the user,
+        under which the action is logged, or None to refuse. Functions run in a thread, so they may block. Raise
+        SettingsError without `partbox[http]`.
         """
         library("starlette", "http", "the live page needs starlette")
         from partbox.dashboard import MountedPage
@@ -316,9 +326,9 @@ class Outbox(Registrar, Operations):
         return MountedPage(self.settings, lambda: self.dsn, may)
 
     def observe(self, observer: AnyObserver) -> AnyObserver:
-        """Adds an observer: metrics, traces, or your own subclass of `partbox.observe.Observer`; returns it.
+        """Add an observer of metrics or traces, or an instance of your own subclass of Observer, and return it.
 
-        Worker processes have copies of their own. RegistrationError for anything else.
+        Worker processes get copies of their own. Raise RegistrationError for anything but a `partbox.observe.Observer`.
         """
         if not isinstance(observer, Observer):
             raise RegistrationError(
@@ -349,13 +359,13 @@ class Outbox(Registrar, Operations):
         aggregate_type: str | Enum | None = None,
         **options: Unpack[Options],
     ) -> "Task[P, R] | Callable[[Callable[P, R]], Task[P, R]]":
-        """Decorates a function with annotated parameters: `publish(conn, **arguments)` has a worker call it.
+        """Make a function with annotated parameters a task: `publish(conn, **arguments)` has a worker call it.
 
-        `name` is the type of its events, module and function unless given; a function that is renamed keeps it, so
-        that what was published before is delivered. `aggregate_type` has its events join those of that type, so that
-        `options(aggregate_id=…)` puts them in order with the aggregate's others. All other options are those of a
-        handler. A parameter annotated with `DeliveredEvent` gets the event. RegistrationError for a second task of
-        that name.
+        `name` is the type of its events, by default module and function. A renamed function keeps its old name as
+        `name`, so that events published before are delivered. `aggregate_type` makes its events belong to that
+        aggregate type, so that `options(aggregate_id=…)` orders them with the aggregate's other events. All other
+        options are the same as for a handler. A parameter annotated with `DeliveredEvent` gets the event. Raise
+        RegistrationError for a second task of that name.
         """
         from partbox.tasks import task
 

@@ -1,4 +1,4 @@
-"""Outcomes of a handler: nothing or `Done`, `RetryAfter(delay)`, `Dead(reason)`; of `on_error` also `Ignore`."""
+"""Outcomes of a handler: None or `Done`, `RetryAfter(delay)`, `Dead(reason)`, and for `on_error` also `Ignore`."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -8,15 +8,15 @@ from partbox.duration import seconds_until
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The event is handled. Returning nothing means the same."""
+    """The event is handled. A handler that returns None means the same."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class RetryAfter:
-    """Hand the event over again after `delay`; this counts as no attempt.
+    """Deliver the event again after `delay`, without counting an attempt.
 
-    Seconds, a timedelta, a text such as "5m", or a datetime with a time zone, by the clock of the worker's machine;
-    `delay` then holds the seconds. ValueError for anything else.
+    `delay` is given in seconds, as a timedelta, a text such as "5m", or a datetime with a time zone, by the clock of
+    the worker's machine. The attribute holds seconds. Raise ValueError for anything else.
     """
 
     delay: float
@@ -27,16 +27,16 @@ class RetryAfter:
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """Never again: the event becomes a dead letter with this reason."""
+    """Never deliver the event again: it becomes a dead letter with this reason."""
 
     reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
-    """From `on_error` only: the error does not matter, the event counts as done. Logged as a warning."""
+    """Only from `on_error`: the error does not matter, and the event counts as done. Logged as a warning."""
 
 
 Outcome = Done | RetryAfter | Dead
+# Return values of `on_error(event, error, attempt)`. None leaves the decision to the retry policy.
 Advice = Done | Ignore | RetryAfter | Dead | None
-"""What `on_error(event, error, attempt)` may return; None leaves it to the retry policy."""

@@ -1,14 +1,14 @@
-"""Publishes the domain events that entities gather, before the commit of the session that saves them.
+"""Publishing of the domain events that SQLAlchemy entities collect, before the commit of their session.
 
     sessions = collect(sessionmaker(engine), outbox)
 
     with sessions.begin() as session:
         order = Order(...)
-        order.events.append(OrderPlaced(...))    # a list; EventsMixin gives one to entities that are loaded, too
+        order.events.append(OrderPlaced(...))  # a list; EventsMixin gives one to entities that are loaded, too
         session.add(order)
 
-A session follows the lists of its entities as they join it and leave it. An event has a number, so that those of
-several entities keep their order, and that the rollback of a savepoint takes those with it that came since.
+A session tracks the lists of its entities as they join and leave it. Events are numbered, so that events of several
+entities keep their order, and so that the rollback of a savepoint drops the events appended since.
 """
 
 import sys
@@ -27,19 +27,20 @@ from partbox.outbox import Outbox
 __all__ = ["EventsMixin", "collect"]
 
 Target = TypeVar("Target")
-MAX_ROUNDS = 100  # of publishing before a commit, each of which may bring about more events
+# Most rounds of publishing before a commit. Each round may add more events.
+MAX_ROUNDS = 100
 EVENTS = "events"
 
 
 def collect(target: Target, outbox: Outbox) -> Target:
-    """Have the events in `events` of entities published by `outbox` before each commit; returns `target`.
+    """Publish the `events` of entities through `outbox` before each commit, and return `target`.
 
-    `target` is a sessionmaker, a scoped_session, a Session or a class of such, or an asynchronous one. An event is what
-    `publish_many` takes: an instance of a class declared by `@partbox.event`, or an Event. Events are published once
-    their session has flushed, in the order in which they were gathered, and leave the list; a rollback drops them,
-    unless their entity is not saved then and may be added once more. An error of publishing leaves `commit()`, and
-    nothing is committed. A second call with the same arguments changes nothing. RegistrationError for another outbox,
-    and for anything else.
+    `target` is a sessionmaker, a scoped_session, a Session, a class of sessions, or the asynchronous variant of one.
+    `events` has everything that `publish_many` takes: instances of classes decorated with `@partbox.event`, or Event
+    objects. After the session has flushed, events are published in the order in which they were appended, and leave the
+    list. A rollback drops them, unless their entity is no longer saved and may be added again. An error of publishing
+    is raised by `commit()`, and nothing is committed. A second call with the same arguments changes nothing. Raise
+    RegistrationError for another outbox, and for any other target.
     """
     if not isinstance(outbox, Outbox):
         raise RegistrationError(f"{outbox!r} is not an Outbox: write collect(sessions, outbox)")
@@ -55,13 +56,13 @@ def collect(target: Target, outbox: Outbox) -> Target:
 
 @dataclass(eq=False, slots=True)
 class SessionEvents:
-    """The events of one session that are not published yet, and what a rollback needs.
+    """The unpublished events of one session, with the state that a rollback needs.
 
-    `waiting` are the lists that have events. `marks` has the number from which on events belong to a savepoint, and
-    `committed` what has been committed and not ended yet: by the id of a transaction, which would keep its session.
-    `published` are those of this transaction, to be put back into the lists of entities that its rollback makes
-    `transient`. `commits` are those that have begun while a savepoint is open: of that savepoint, or of the whole
-    transaction, which ends the savepoint first.
+    `waiting` are the lists with events. `marks` has, for each savepoint, the first number of its events. `committed`
+    has the transactions that are committed and have not ended yet. Both use the id of a transaction, because the object
+    would keep its session alive. `published` are the events of this transaction, which go back to the lists of entities
+    that its rollback makes `transient`. `commits` counts commits that began while a savepoint was open: of that
+    savepoint, or of the whole transaction, which ends the savepoint first.
     """
 
     waiting: dict[int, EventList] = field(default_factory=dict)
@@ -72,7 +73,7 @@ class SessionEvents:
     commits: int = 0
 
     def track(self, events: EventList) -> None:
-        """Have the events of a list published: those that it has, and those to come."""
+        """Publish the present and future events of a list."""
         events.on_event = self.note
         self.transient.discard(id(events))
         if events:
@@ -86,7 +87,7 @@ class SessionEvents:
         self.waiting.pop(id(events), None)
 
     def take(self) -> list[tuple[EventList, list[NumberedEvent]]]:
-        """The lists and their events, which they have no longer."""
+        """Remove the events from all lists, and return the lists with their events."""
         taken = [(events, events.taken()) for events in self.waiting.values()]
         self.waiting.clear()
         return taken
@@ -97,7 +98,7 @@ class SessionEvents:
             self.note(events)
 
     def end_savepoint(self, savepoint: SessionTransaction) -> bool:
-        """Drop the events of a savepoint that was rolled back. True if the whole transaction is being committed."""
+        """Drop the events of a rolled-back savepoint. Return True if the whole transaction is being committed."""
         mark = self.marks.pop(id(savepoint))
         self.commits = max(0, self.commits - 1)
         if id(savepoint) in self.committed:
@@ -108,7 +109,7 @@ class SessionEvents:
         return False
 
     def end_transaction(self, transaction: SessionTransaction) -> None:
-        """Forget the transaction. If it was rolled back, entities that are none any more have their events again."""
+        """Forget the transaction. After a rollback, entities that are transient again get their events back."""
         if id(transaction) not in self.committed:
             for events in self.waiting.values():
                 events.clear()
@@ -120,8 +121,8 @@ class SessionEvents:
         self.commits = 0
 
 
+# The outbox that gets the events of a class of sessions, or of one session.
 _collected: WeakKeyDictionary[Any, Outbox] = WeakKeyDictionary()
-"""The outbox that gets the events of a class of sessions, or of one session."""
 _sessions: WeakKeyDictionary[Session, SessionEvents] = WeakKeyDictionary()
 
 
@@ -133,7 +134,7 @@ def _events_of_session(session: Session) -> SessionEvents:
 
 
 class Collector:
-    """Listens to sessions, and has their events published by one outbox."""
+    """A listener that publishes the events of sessions through one outbox."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
@@ -155,9 +156,10 @@ class Collector:
             event.listen(sessions, name, call)
 
     def _before_commit(self, session: Session) -> None:
-        """Publish before the commit of the whole, and not before the release of a savepoint, which may be undone yet.
+        """Publish before the commit of the whole transaction, but not before the release of a savepoint.
 
-        SQLAlchemy tells of both in the same words. If a savepoint is open, its end says which it was.
+        A savepoint may still be undone. SQLAlchemy fires the same hook for both. If a savepoint is open, its end shows
+        which one it was.
         """
         if session.in_nested_transaction():
             _events_of_session(session).commits += 1
@@ -172,12 +174,13 @@ class Collector:
             _events_of_session(session).end_transaction(transaction)
 
     def _publish(self, session: Session) -> None:
-        """Flush, so that entities have their ids, and publish; again as long as that brings about more events."""
+        """Flush, so that entities have their ids, and publish, and repeat both as long as events are added."""
         gathered = _events_of_session(session)
         for _ in range(MAX_ROUNDS):
             session.flush()
             for entity in session:
-                if type(vars(entity).get(EVENTS)) is list:  # it has replaced the one that was followed
+                # The entity has a new list in the place of the tracked one.
+                if type(vars(entity).get(EVENTS)) is list:
                     _on_attach(session, entity)
             if not any(gathered.waiting.values()):
                 return
@@ -206,7 +209,7 @@ def _number(gathered: NumberedEvent) -> int:
 
 
 def _listen_target(target: Any) -> Any:
-    """The class of sessions, or the session, to listen to; RegistrationError for what has no sessions."""
+    """Return the class of sessions, or the session, to listen to. Raise RegistrationError if there is none."""
     if isinstance(target, scoped_session):
         target = target.session_factory
     if isinstance(target, sessionmaker):
@@ -222,7 +225,7 @@ def _listen_target(target: Any) -> Any:
 
 
 def _async_listen_target(aio: Any, target: Any) -> Any:
-    """Return the class of the sessions below asynchronous ones, or the session; None if `target` has none."""
+    """Return the class of the sessions, or the session, behind an asynchronous target, or None for any other target."""
     if isinstance(target, aio.async_scoped_session):
         target = target.session_factory
     if isinstance(target, aio.AsyncSession):
@@ -239,15 +242,15 @@ def _async_listen_target(aio: Any, target: Any) -> Any:
 
 
 def _loaded_asyncio() -> Any:
-    """Return SQLAlchemy's asynchronous module if the application has imported it, and so may have such sessions.
+    """Return SQLAlchemy's asyncio module if the application has imported it, since only then there are such sessions.
 
-    It needs greenlet, which pip installs SQLAlchemy 2.1 without.
+    The module needs greenlet, which SQLAlchemy 2.1 does not install by default.
     """
     return sys.modules.get("sqlalchemy.ext.asyncio")
 
 
 def _private_subclass(kind: type[Session]) -> type[Session]:
-    """A class of sessions of this kind that no other sessions are of: those are not to be listened to."""
+    """Return a new class of such sessions, because listening to `kind` itself would include unrelated sessions."""
     return kind if kind in _collected else type(f"Collecting{kind.__name__}", (kind,), {})
 
 
@@ -256,7 +259,7 @@ def _session_classes(sessions: Any) -> tuple[Any, ...]:
 
 
 def _events_of(entity: object) -> EventList | None:
-    """The list of an entity, which becomes one of ours; None without one, or if `events` is mapped."""
+    """Return the entity's list, converted to an EventList, or None if there is none or `events` is mapped."""
     if isinstance(entity, EventsMixin):
         return entity.events
     found = vars(entity).get(EVENTS)
@@ -276,7 +279,7 @@ def _on_detach(session: Session, entity: object) -> None:
 
 
 def _on_transient(session: Session, entity: object) -> None:
-    """An entity is transient again: a rollback has undone that it was saved, or it was taken out of the session."""
+    """Note that an entity is transient again, because a rollback undid its save or because it left the session."""
     if (events := _events_of(entity)) is not None:
         _events_of_session(session).leave(events)
         _events_of_session(session).transient.add(id(events))

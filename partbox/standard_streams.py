@@ -1,7 +1,7 @@
-"""The standard streams of a process: open, whoever started it, and able to show every text.
+"""The standard streams of a process: always open, and able to show every text.
 
-Where one is closed, the next file, socket or piece of shared memory would get its number, and be read and written by
-all who believe in standard streams, the processes that this one spawns above all.
+If a stream is closed, the next file, socket or shared memory would get its number. Programs that use standard streams,
+above all the processes that this one spawns, would then read and write it.
 """
 
 import codecs
@@ -14,11 +14,12 @@ from typing import Final
 
 STREAMS: Final = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 ESCAPE: Final = "partbox.escape"
-RAISING: Final = ("strict", "surrogateescape", "backslashreplace")  # the last one writes what is no JSON
+# Error handlers to replace. The last one writes escapes that are not valid JSON.
+RAISING: Final = ("strict", "surrogateescape", "backslashreplace")
 
 
 def repair_streams() -> None:
-    """Open those that are closed on /dev/null, and have them escape what they cannot encode."""
+    """Open closed streams on /dev/null, and escape characters that a stream cannot encode."""
     reopen_streams()
     codecs.register_error(ESCAPE, _escaped)
     for stream in (sys.stdout, sys.stderr):
@@ -27,37 +28,40 @@ def repair_streams() -> None:
 
 
 def reopen_streams() -> None:
-    """Open those that are closed on /dev/null; processes that are spawned have them too."""
+    """Open closed streams on /dev/null, also for processes that are spawned later."""
     for number, (name, mode) in enumerate(STREAMS):
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest number that is free: this one
+            # The new descriptor gets the lowest free number, which is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
         if getattr(sys, name) is None:
-            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 (for good)
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  open for the rest of the process
 
 
 @contextmanager
 def flush_output() -> Iterator[None]:
-    """Write all that the block prints; exit with 1 where the output takes nothing, silently if its reader has gone."""
+    """Flush everything that the block prints. Exit with 1 if the output fails, silently if its reader has gone."""
     retried = ""
     try:
         yield
     except OSError as error:
-        retried = "" if error.filename else "\n"  # if the output is the cause, this fails too
+        # If the output caused the error, this write fails too, and the exit below reports it.
+        retried = "" if error.filename else "\n"
         raise
     finally:
         try:
             sys.stdout.write(retried)
             sys.stdout.flush()
         except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes at the end too, and would print a trace
+            # Python flushes again at the exit, and would print a traceback.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             gone = error.errno == errno.EPIPE
             sys.exit(1 if gone else f"partbox: the standard output cannot be written: {error.strerror}")
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:
-    """As JSON escapes it, so that what is JSON stays so."""
+    """Return the escape that JSON uses, so that JSON remains JSON."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")

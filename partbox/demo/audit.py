@@ -68,8 +68,9 @@ class DemoRecorder:
 
 
 class _Owner(NamedTuple):
-    """The last process that delivered in a partition. `after_kill` is True if the one before was killed with work
-    unsaved.
+    """The last process that delivered in a partition.
+
+    `after_kill` is True if the process before was killed with work unsaved.
     """
 
     epoch: int
@@ -100,7 +101,7 @@ class DeliveryAudit:
         self._file.close()
 
     def expect_repeats(self, pid: int) -> None:
-        """Expect duplicates after a process that is about to be killed, because its unsaved events are delivered again."""
+        """Expect duplicates after this process, which is about to be killed with unsaved events."""
         self._killed.add(pid)
 
     def read(self) -> list[RecordedDelivery]:
@@ -172,8 +173,9 @@ class Throughput(NamedTuple):
 
     @property
     def pending(self) -> int:
-        """Events published and not delivered yet. A delivery may be recorded before its publisher has counted the
-        event.
+        """Events published and not delivered yet.
+
+        Not negative, because a delivery may be recorded before its publisher has counted the event.
         """
         return max(0, self.published - self.delivered)
 

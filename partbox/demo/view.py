@@ -143,7 +143,10 @@ FOR_PIPES = 300  # columns
 
 
 class Screen:
-    """An output of frames and news. `show` is called inside `live()`, and `print_happening` and `report` at any time."""
+    """An output of frames and news.
+
+    `show` is called inside `live()`, and `print_happening` and `report` at any time.
+    """
 
     def __init__(self, out: TextIO) -> None:
         console = Console(file=out, highlight=False)

@@ -1,6 +1,6 @@
 """The Django app `partbox.django`: migrations, workers, admin, checks, and a backend for Django's tasks.
 
-Nothing of it is imported by the rest of partbox, and this file imports nothing of Django.
+The rest of partbox imports nothing of it, and this module imports nothing of Django.
 """
 
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ __all__ = ["outbox"]
 
 
 def outbox() -> "Outbox":
-    """The outbox that `PARTBOX["OUTBOX"]` names, with what its handlers need in Django; ImproperlyConfigured."""
+    """Return the outbox that `PARTBOX["OUTBOX"]` names, set up for handlers in Django. Raise ImproperlyConfigured."""
     from partbox.django.loading import load_outbox
 
     return load_outbox()

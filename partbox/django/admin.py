@@ -14,15 +14,15 @@ from partbox.errors import PartboxError
 from partbox.text.secrets import masked_headers, masked_or_none
 from partbox.text.wording import counted
 
+# Records in a list. The log may be of any size and has no index for the list's queries.
 RECENT = 10_000
-"""Records in a list: the log may be of any size, and has no index for what a list asks."""
+# Named in each query, so that the primary key (partition, id) finds a record by its id.
 PARTITIONS = [*range(256)]
-"""Named in each look, so that the primary key, of partition and id, finds a record by its id."""
 DEFAULT = "default"
 
 
 class ReadOnly(admin.ModelAdmin):
-    """Read from the database of PARTBOX, whatever routers say."""
+    """A read-only admin over the database of PARTBOX, even if a database router names another one."""
 
     show_full_result_count = False
     actions_selection_counter = True
@@ -38,7 +38,7 @@ class ReadOnly(admin.ModelAdmin):
 
 @admin.register(Record)
 class RecordAdmin(ReadOnly):
-    """The newest records; any other by its id in the address."""
+    """The newest records, and any other record by the id in its address."""
 
     list_display = ("id", "event_type", "aggregate_type", "aggregate_id", "tenant_id", "created_at")
     search_fields = ("event_type__exact", "aggregate_id__exact", "event_id__exact")
@@ -48,7 +48,7 @@ class RecordAdmin(ReadOnly):
 
     @admin.display(description="headers")
     def shown_headers(self, record: Record) -> Any:
-        """Return the headers with their secrets replaced."""
+        """Return the headers with secrets masked."""
         return record.headers and masked_headers(record.headers)
 
     def get_queryset(self, request: HttpRequest) -> Any:
@@ -61,14 +61,17 @@ class RecordAdmin(ReadOnly):
         return ("headers",) if _sees_payloads(request) else ("headers", "payload")
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest) -> bool:
-        """Refuse filters on payload and headers, which come from the address: they reveal a value guess by guess."""
+        """Refuse filters by payload and headers, which a URL can ask for: they would reveal a value guess by guess."""
         if lookup.partition("__")[0] in ("payload", "headers") and not _sees_payloads(request):
             return False
         return bool(super().lookup_allowed(lookup, value, request))
 
 
 class SubscriptionFilter(admin.SimpleListFilter):
-    """One subscription at a time: a record may be dead in several, and its id is the key here."""
+    """A filter that always selects one subscription.
+
+    A record may be dead in several subscriptions, and the record id is the key here.
+    """
 
     title = "subscription"
     parameter_name = "subscription"
@@ -83,12 +86,13 @@ class SubscriptionFilter(admin.SimpleListFilter):
         yield from others
 
     def queryset(self, request: HttpRequest, queryset: Any) -> Any:
-        return queryset  # get_queryset has done it
+        # `DeadAdmin.get_queryset` has filtered already.
+        return queryset
 
 
 @admin.register(Dead)
 class DeadAdmin(ReadOnly):
-    """Dead records, with replay and discard for those who may."""
+    """Dead records, with replay and discard for users with the permission."""
 
     list_display = (
         "record_id", "event_type", "aggregate_type", "aggregate_id", "attempts", "died_at", "shown_error", "blocks",
@@ -102,12 +106,12 @@ class DeadAdmin(ReadOnly):
 
     @admin.display(description="error", ordering="error")
     def shown_error(self, record: Dead) -> str | None:
-        """Return the error with its secrets replaced: an import, or an older version, may have stored some."""
+        """Return the error with secrets masked, which an import or an older version may have stored."""
         return masked_or_none(record.error)
 
     @admin.display(description="traceback")
     def shown_traceback(self, record: Dead) -> str | None:
-        """Return the traceback with its secrets replaced."""
+        """Return the traceback with secrets masked."""
         return masked_or_none(record.traceback)
 
     def get_queryset(self, request: HttpRequest) -> Any:
@@ -128,7 +132,7 @@ class DeadAdmin(ReadOnly):
         self._act_on_each(request, queryset, outbox().dead.discard, "discarded")
 
     def _act_on_each(self, request: HttpRequest, queryset: Any, act: Callable[..., int], done: str) -> None:
-        """One by one in the order of the log; failures are shown and skipped."""
+        """Act on the records one by one, in the order of the log. Failures are shown and skipped."""
         number = 0
         with outbox().acting_as(request.user.get_username()):
             for record in queryset.order_by("record_id"):
@@ -147,12 +151,12 @@ def _sees_payloads(request: HttpRequest) -> bool:
 
 
 def _has_permission(request: HttpRequest, permission: str) -> bool:
-    """No actions without an outbox."""
+    """Return True if the user has the permission. Without an outbox there are no actions."""
     return config().outbox is not None and bool(request.user.has_perm(f"partbox.{permission}"))
 
 
 def _subscription(request: HttpRequest) -> str:
-    """The subscription of the list, also on the page of a record that was reached from it."""
+    """Return the subscription of the list, also on the page of a record that was opened from the list."""
     name = SubscriptionFilter.parameter_name
     kept = parse_qs(request.GET.get("_changelist_filters", "")).get(name, [DEFAULT])
     return str(request.GET.get(name) or kept[0])

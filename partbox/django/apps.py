@@ -1,4 +1,4 @@
-"""The app as Django loads it."""
+"""The app configuration of `partbox.django`."""
 
 from django.apps import AppConfig
 
@@ -10,7 +10,7 @@ class PartboxConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Give outboxes of this process that have no DSN the one of Django."""
+        """Make Django's database the default DSN of outboxes in this process, and register the checks."""
         from partbox.db import connect
         from partbox.django import checks, database
 

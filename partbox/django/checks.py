@@ -1,4 +1,4 @@
-"""System checks: the settings, the outbox, its database, its schema."""
+"""System checks of the settings, the outbox, its database and its schema."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ def register() -> None:
 
 
 def check_outbox(app_configs: Sequence[Any] | None = None, **_: Any) -> Messages:
-    """The database is of PostgreSQL, the outbox can be imported and has the schema that is migrated."""
+    """Check that the database is PostgreSQL, and that the outbox can be imported and uses the migrated schema."""
     return [*_outbox_messages()]
 
 
@@ -43,7 +43,8 @@ def _outbox_messages() -> Iterator[checks.CheckMessage]:
         return
     try:
         outbox = load_outbox()
-    except Exception as error:  # whatever the application's code does at import
+    # The application's code may raise anything at import.
+    except Exception as error:
         text = str(error) if isinstance(error, ImproperlyConfigured) else f"{type(error).__name__}: {error}"
         yield checks.Error(f"The outbox {chosen.outbox!r} cannot be imported: {text}", id="partbox.E002")
         return
@@ -58,7 +59,7 @@ def _outbox_messages() -> Iterator[checks.CheckMessage]:
 
 
 def _transaction_messages(outbox: Outbox) -> Iterator[checks.CheckMessage]:
-    """The ORM has connections of its own, and what it writes there is refused inside of transactions of other kinds."""
+    """Warn of handlers in transactions that Django's ORM does not share: the ORM refuses to write inside of them."""
     others = ("True", "sqlalchemy")
     names = [row.handler for row in outbox.handlers.table() if row.options.get("transactional") in others]
     if names:
@@ -71,7 +72,7 @@ def _transaction_messages(outbox: Outbox) -> Iterator[checks.CheckMessage]:
 
 
 def check_database(databases: Sequence[str] | None = None, **_: Any) -> Messages:
-    """The schema is of this version. A warning, for `migrate` itself runs the checks before it migrates."""
+    """Check that the schema has this version. Only a warning, because `migrate` runs the checks before it migrates."""
     chosen = config()
     if chosen.database not in (databases or ()):
         return []
@@ -80,7 +81,8 @@ def check_database(databases: Sequence[str] | None = None, **_: Any) -> Messages
         conn.ensure_connection()
         check_schema(conn.connection, chosen.schema)
     except ImproperlyConfigured:
-        return []  # the other check has said so
+        # `check_outbox` reports this.
+        return []
     except SchemaError as error:
         return [checks.Warning(str(error), "Run manage.py migrate.", id="partbox.W002")]
     except DatabaseError as error:
@@ -90,7 +92,7 @@ def check_database(databases: Sequence[str] | None = None, **_: Any) -> Messages
 
 
 def check_requests(app_configs: Sequence[Any] | None = None, **_: Any) -> Messages:
-    """Views publish in a transaction, or each must have its own; told by `check --deploy`."""
+    """Inform, in `check --deploy`, that views publish only inside a transaction of their own."""
     given = settings.DATABASES.get(config().database, {})
     if given.get("ATOMIC_REQUESTS"):
         return []

@@ -21,7 +21,7 @@ _WRONG = {
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """`outbox` as in "shop.outbox:outbox"; `database` is an alias of DATABASES."""
+    """The values of the setting: `outbox` such as "shop.outbox:outbox", and `database`, an alias of DATABASES."""
 
     outbox: str | None
     database: str
@@ -29,7 +29,7 @@ class Config:
 
 
 def config() -> Config:
-    """The setting as of now; the schema is that of the environment and of partbox.toml unless it is given."""
+    """Return the present setting. The schema is by default that of the environment and of partbox.toml."""
     given = getattr(settings, "PARTBOX", {})
     if not isinstance(given, Mapping):
         raise ImproperlyConfigured(f"PARTBOX is a {type(given).__name__}: make it a dict with {', '.join(_WRONG)}")
@@ -44,13 +44,13 @@ def config() -> Config:
 
 
 def table(name: str) -> str:
-    """The name of a table in the schema, for `db_table`, which Django takes as it is if it is in quotes."""
+    """Return a table name for `db_table`, with schema. Django does not change names in quotes."""
     schema = config().schema.replace('"', '""')
     return f'"{schema}"."{name}"'
 
 
 def import_outbox() -> Outbox:
-    """The outbox that `PARTBOX["OUTBOX"]` names, as the application has made it; ImproperlyConfigured."""
+    """Return the outbox that `PARTBOX["OUTBOX"]` names, as the application has made it. Raise ImproperlyConfigured."""
     target = config().outbox
     if not target:
         raise ImproperlyConfigured('PARTBOX has no "OUTBOX": name it, such as "shop.outbox:outbox"')

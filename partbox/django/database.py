@@ -18,7 +18,7 @@ _NAMES = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "hos
 
 
 def connection() -> Any:
-    """Django's connection to it; ImproperlyConfigured unless it is one to PostgreSQL."""
+    """Return Django's connection to the database. Raise ImproperlyConfigured unless it is PostgreSQL."""
     alias = config().database
     try:
         found = connections[alias]
@@ -36,7 +36,7 @@ def connection() -> Any:
 
 
 def dsn() -> str:
-    """A DSN of the same database, as of now: in a test it is the test's. Options that libpq lacks are left out."""
+    """Return a DSN of the same database, in a test that of the test's. Options unknown to libpq are left out."""
     given = connection().settings_dict
     options = given.get("OPTIONS") or {}
     known = {each.keyword.decode() for each in Conninfo.get_defaults()}
@@ -46,17 +46,18 @@ def dsn() -> str:
         escaped = str(role).replace("\\", "\\\\").replace(" ", "\\ ")
         values["options"] = f"{values.get('options', '')} -c role={escaped}".strip()
     if not values.keys() & {"dbname", "service"}:
-        values["dbname"] = "postgres"  # as Django does
+        # Django's own default.
+        values["dbname"] = "postgres"
     return make_conninfo("", **values)
 
 
 def highest_record_id() -> int:
-    """The highest record id that was given out."""
+    """Return the highest record id given out so far."""
     return int(_row(statements.django_newest)[0])
 
 
 def published() -> int:
-    """An id at or a little above that of the record which this session has published last."""
+    """Return the id of the record that this session has published last, or one a little higher."""
     return int(_row(statements.django_published)[0])
 
 
@@ -73,7 +74,7 @@ class TaskRow(NamedTuple):
 
 
 def task(subscription: str, aggregate_type: str, id: int, event_id: UUID) -> TaskRow | None:
-    """The task of this event; None if the log has no such event."""
+    """Return the task of an event, or None if the log has no such event."""
     values = {"subscription": subscription, "aggregate_type": aggregate_type, "id": id, "event_id": event_id}
     found = _row(statements.django_task, values | {"partition": partition_of(str(event_id))})
     return None if found is None else TaskRow(*found)

@@ -1,4 +1,4 @@
-"""Models that gather domain events, which are published when the model is saved or deleted."""
+"""Models that collect domain events, which are published when the model is saved or deleted."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,20 +12,21 @@ __all__ = ["ModelEventsMixin"]
 
 
 class ModelEventsMixin(EventsMixin):
-    """A mixin of models: `save` and `delete` publish what was gathered in `events`, in their transaction.
+    """A mixin for models: `save` and `delete` publish the collected `events` in their transaction.
 
         class Order(ModelEventsMixin, models.Model): ...
 
         order.events.append(OrderPlaced(...))
         order.save()
 
-    An event is what `publish_many` takes. It leaves the list once it is published; if `save` or an event fails, the
-    list is as it was, and nothing of the call is written. Without a transaction around it the call is one of its own.
-    Where no `save` is called nothing is published: `update`, `bulk_create` and `bulk_update` of a QuerySet.
+    `events` takes everything that `publish_many` takes. An event leaves the list once it is published. If `save` or an
+    event fails, the list is as before, and nothing of the call is written. Without a surrounding transaction, the call
+    is one of its own. QuerySet's `update`, `bulk_create` and `bulk_update` call no `save` and therefore publish
+    nothing.
     """
 
     def save(self, *args: Any, using: str | None = None, **options: Any) -> None:
-        save = super().save  # type: ignore[misc]  # of the model beside it
+        save = super().save  # type: ignore[misc]
         self._write_and_publish(using, lambda alias: save(*args, using=alias, **options))
 
     def delete(self, *args: Any, using: str | None = None, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Finds the outbox of a Django project, and gives it what its handlers need there."""
+"""The outbox of a Django project, set up for handlers that use Django."""
 
 from threading import RLock
 from typing import Any, ClassVar
@@ -10,17 +10,18 @@ from django.db import connections
 from partbox.django.conf import import_outbox
 from partbox.outbox import Outbox
 
+# Names the same outbox for the command line and its processes.
 TARGET = "partbox.django.target:outbox"
-"""The same for the command line and its processes."""
-_load_lock = RLock()  # requests in several threads may be the first to ask
+# Several threads may ask first, each for its request.
+_load_lock = RLock()
 
 
 class FreshConnections:
-    """An interceptor: the handler gets connections that are neither broken nor older than CONN_MAX_AGE.
+    """An interceptor that gives handlers connections that are neither broken nor older than CONN_MAX_AGE.
 
-    All `async def` handlers share the connections of the thread in which `sync_to_async` runs. Old ones are
-    closed there while no handler is running: a handler that ends would close the cursor that another reads from, as in
-    `aiterator()`. Broken ones are closed at once.
+    All `async def` handlers share the connections of the thread in which `sync_to_async` runs. Old connections are
+    closed there only while no handler runs, because a handler that ends would close the cursor that another one reads
+    from, as in `aiterator()`. Broken connections are closed at once.
     """
 
     _running: ClassVar[set["FreshConnections"]] = set()
@@ -35,7 +36,8 @@ class FreshConnections:
 
     async def __aenter__(self) -> None:
         alone = not self._running
-        self._running.add(self)  # before it waits: who comes meanwhile may be reading when this goes on
+        # Added before the first await: a handler that comes meanwhile may be reading when this one goes on.
+        self._running.add(self)
         try:
             await sync_to_async(_close_old if alone else _close_broken)()
         except BaseException:
@@ -48,21 +50,21 @@ class FreshConnections:
 
 
 def _close_old() -> None:
-    """Close old connections as Django does, except one with a transaction around the handler (a test's, a worker's)."""
+    """Close old connections as Django does, except inside a transaction around the handler (of a test or a worker)."""
     for conn in connections.all(initialized_only=True):
         if not conn.in_atomic_block:
             conn.close_if_unusable_or_obsolete()
 
 
 def _close_broken() -> None:
-    """Close connections in which a statement has failed and that are unusable."""
+    """Close unusable connections in which a statement has failed."""
     for conn in connections.all(initialized_only=True):
         if conn.errors_occurred and not conn.in_atomic_block and not conn.is_usable():
             conn.close()
 
 
 def load_outbox() -> Outbox:
-    """The outbox that the setting names. Errors of importing its module are raised."""
+    """Return the outbox that the setting names. Errors of importing its module are raised."""
     outbox = import_outbox()
     with _load_lock:
         if FreshConnections not in outbox.handlers.interceptors:
@@ -70,5 +72,6 @@ def load_outbox() -> Outbox:
                 from partbox.django.task_backend import register
 
                 register(outbox)
-            outbox.handlers.interceptors = (FreshConnections, *outbox.handlers.interceptors)  # around the application's
+            # Around the application's own interceptors.
+            outbox.handlers.interceptors = (FreshConnections, *outbox.handlers.interceptors)
     return outbox

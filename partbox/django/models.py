@@ -1,4 +1,4 @@
-"""Read-only models of the log and of dead records: partbox makes the tables, and Django never touches them."""
+"""Read-only models of the log and of dead records. partbox creates the tables, and Django never changes them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,9 +11,10 @@ from partbox.django.conf import table
 
 
 class Json(models.JSONField):
-    """A field of type json, which psycopg decodes; Django's own is of type jsonb and decodes by itself.
+    """A field of type json, which psycopg decodes. Django's own field has the type jsonb and decodes by itself.
 
-    Filters compare as jsonb: json has no operators. Values that are read are not cast: jsonb lacks U+0000.
+    Filters compare as jsonb, because json has no operators. Values that are read are not cast, because jsonb cannot
+    hold U+0000.
     """
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
@@ -28,7 +29,7 @@ class Json(models.JSONField):
 
 
 def _as_jsonb(expression: Any, *before: Any) -> Callable[..., Any]:
-    """The same, of the column as jsonb, which is the first argument after `before`."""
+    """Return the expression on the column as jsonb, which is its first argument after `before`."""
     return lambda lhs, *others: expression(*before, Cast(lhs, models.JSONField()), *others)
 
 

@@ -12,9 +12,10 @@ from partbox.errors import SchemaError
 
 
 class Upgrade(Operation):
-    """Brings the schema to the version of this program where it is below `version`, on the alias of PARTBOX alone.
+    """Upgrade the schema to the version of this program if it is below `version`, on the alias of PARTBOX only.
 
-    It goes all the way at once, because functions are those of the newest version; later migrations find nothing to do.
+    The upgrade goes all the way at once, because the functions are those of the newest version. Later migrations find
+    nothing to do.
     """
 
     reduces_to_sql = False

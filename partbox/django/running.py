@@ -1,4 +1,4 @@
-"""Commands of partbox as commands of manage.py: the same options, which partbox itself reads."""
+"""Commands of partbox as commands of manage.py, with the same options, which partbox itself parses."""
 
 import argparse
 from typing import Any
@@ -10,7 +10,7 @@ from partbox.cli import command, main
 
 
 class ForwardedCommand(BaseCommand):
-    """Runs the command `name` of partbox, its target being `target` if it takes one."""
+    """A command that runs the partbox command `name`, with `target` if that takes one."""
 
     name: str
     target: str | None = None
@@ -28,15 +28,17 @@ class ForwardedCommand(BaseCommand):
                 parser.add_argument(*each.opts, dest=_option_dest(each), metavar=each.metavar, help=shown, **many)
 
     def handle(self, *_: Any, **options: Any) -> None:
-        connections.close_all()  # opened by checks; the processes have their own
+        # The checks have opened connections, and the processes open their own.
+        connections.close_all()
         try:
             main(self.arguments(options))
-        except SystemExit as end:  # partbox has printed an error
+        # partbox has printed the error.
+        except SystemExit as end:
             if end.code:
                 raise
 
     def arguments(self, options: dict[str, Any]) -> list[str]:
-        """The command line of partbox."""
+        """Return the command line for partbox."""
         words = [self.name, *([self.target] if self.target else [])]
         for each in _options(self.name):
             given = options.get(_option_dest(each))

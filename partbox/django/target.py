@@ -1,6 +1,6 @@
-"""The outbox of a Django project, as commands and worker processes import it: `partbox.django.target:outbox`.
+"""The outbox of a Django project as commands and worker processes import it: `partbox.django.target:outbox`.
 
-A worker process starts anew, and has Django's settings from DJANGO_SETTINGS_MODULE.
+A worker process starts as a new program, and finds Django's settings by DJANGO_SETTINGS_MODULE.
 """
 
 import django

@@ -1,4 +1,4 @@
-"""The backend: a task is an event, published in the transaction of whoever enqueues it, and run by a worker."""
+"""The task backend: a task is an event, published in the caller's transaction and run by a worker."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -28,9 +28,10 @@ STATUS = {"done": base.TaskResultStatus.SUCCESSFUL, "dead": FAILED, "discarded":
 
 
 class PartboxBackend(BaseTaskBackend):
-    """OPTIONS are those of a handler, such as max_attempts, and `subscription`.
+    """A backend for Django's tasks.
 
-    A result's id names the record, so that it is found by the key of the log. The return value of a task is not kept.
+    OPTIONS are the options of a handler, such as max_attempts, and `subscription`. The id of a result names the record,
+    so that the key of the log finds it. Return values of tasks are not kept.
     """
 
     supports_defer = True
@@ -41,7 +42,8 @@ class PartboxBackend(BaseTaskBackend):
         self.validate_task(task)
         event = calls.event(task, args, kwargs)
         conn = connection()
-        # The caller's transaction, if there is one. Not an inner `atomic`: a refused publish would break it.
+        # In the caller's transaction, if there is one. An inner `atomic` would be marked as broken by a refused
+        # publish.
         with nullcontext() if conn.in_atomic_block else transaction.atomic(using=conn.alias):
             if import_outbox().publish(conn, event) is None:
                 raise PublishError(f"task {task.module_path} was suppressed by a before_publish hook")
@@ -81,7 +83,7 @@ def _task_error(error: str, trace: str | None) -> Any:
 
 
 def register(outbox: Outbox) -> None:
-    """Have the outbox run the tasks of each of our backends in TASKS, whose OPTIONS are those of the handler."""
+    """Register a handler for each backend in TASKS that is a PartboxBackend, with the backend's OPTIONS."""
     for alias, given in settings.TASKS.items():
         backend = import_string(given["BACKEND"])
         if isinstance(backend, type) and issubclass(backend, PartboxBackend):
@@ -124,6 +126,7 @@ def _finish_result(result: Any, status: Any, error: Exception | None = None) -> 
         result.errors.append(
             base.TaskError(exception_class_path=f"{kind.__module__}.{kind.__qualname__}", traceback=trace)
         )
-    object.__setattr__(result, "finished_at", timezone.now())  # frozen, as Django's own backends have it
+    # The result is frozen. Django's own backends set it in this way too.
+    object.__setattr__(result, "finished_at", timezone.now())
     object.__setattr__(result, "status", status)
     signals.task_finished.send(PartboxBackend, task_result=result)

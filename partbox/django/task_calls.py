@@ -1,6 +1,6 @@
-"""Calls of tasks as they travel: the event of one, and back.
+"""Conversion of task calls to events and back.
 
-Tasks are Django's own from version 6 on, else those of the package django-tasks, which has the same names.
+Tasks are Django's own from version 6 on, and before those of the package django-tasks, which has the same names.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,14 +32,15 @@ PREFIX = "django.task"
 
 
 def aggregate_type(alias: str) -> str:
-    """The aggregate type of a backend's events, by which its handler takes them, whatever the task."""
+    """Return the aggregate type of a backend's events, by which its handler receives all of its tasks."""
     return f"{PREFIX}.{alias}"
 
 
 def event(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Event:
-    """The event of a call; its type is the path of the function. TypeError for arguments that are not JSON.
+    """Return the event of a call, with the path of the function as its type.
 
-    TaskResult would refuse the same arguments, but only after the event is committed.
+    Raise TypeError for arguments that are not JSON. TaskResult would refuse such arguments only after the event is
+    committed.
     """
     payload = {"args": normalize_json(list(args)), "kwargs": normalize_json(dict(kwargs)), "queue": task.queue_name}
     at = task.run_after
@@ -51,7 +52,7 @@ def event(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Event:
 
 
 def result(path: str, alias: str, payload: Mapping[str, Any], id: str, **more: Any) -> Any:
-    """The TaskResult of a call that was published."""
+    """Return the TaskResult of a published call."""
     task = import_string(path)
     if not isinstance(task, base.Task):
         raise TypeError(f"{path} is not a task but a {type(task).__name__}")

@@ -80,11 +80,10 @@ class Programs:
     user: "pwd.struct_passwd | None"
 
     def run(self, program: str, pgdata: Path, *arguments: str) -> None:
-        """Run a program on `pgdata`, out of reach of the terminal's signals. Raise PartboxError with the reason if it
-        fails.
+        """Run a program on `pgdata`, out of reach of the terminal's signals.
 
-        The program runs inside that folder and gets "." as its path, because pg_ctl passes paths to a shell, which
-        would expand them.
+        Raise PartboxError with the reason if the program fails. It runs inside that folder and gets "." as its path,
+        because pg_ctl passes paths to a shell, which would expand them.
         """
         user = self.user
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}

@@ -93,7 +93,10 @@ class Server:
 
     @contextmanager
     def guard_folder(self) -> Iterator[None]:
-        """Keep other processes from starting or stopping the server. Raise SettingsError if the folder cannot be used."""
+        """Keep other processes from starting or stopping the server.
+
+        Raise SettingsError if the folder cannot be used.
+        """
         self._prepare()
         with lock_file(self.data / "start.lock"):
             yield
@@ -115,7 +118,10 @@ class Server:
 
     @property
     def _postmaster(self) -> int | None:
-        """The pid of this server's postmaster, or None if the pid file, perhaps left by a crash, names another process."""
+        """The pid of this server's postmaster, or None.
+
+        The pid file may be left by a crash and name another process by now.
+        """
         try:
             pid = int((self._pgdata / "postmaster.pid").read_text().split("\n", 1)[0])
         except (FileNotFoundError, NotADirectoryError, ValueError):

@@ -89,8 +89,9 @@ def make_open_folder(path: Path) -> Path:
 
 
 def make_private_folder(path: Path, user: "pwd.struct_passwd | None") -> Path:
-    """Create `path` for the server's user alone. Raise SettingsError if it exists and belongs to others or is open to
-    them.
+    """Create `path` for the server's user alone.
+
+    Raise SettingsError if it exists and belongs to somebody else or is open to others.
     """
     owner = user.pw_uid if user else os.geteuid()
     try:
