@@ -44,7 +44,10 @@ class RecoverableError(PartboxError):
 
 
 class RetryAfterError(RecoverableError):
-    """Raised by a handler: try again after `delay`, in the forms that `RetryAfter` takes. The try counts as an attempt."""
+    """Raised by a handler: try again after `delay`, in the forms that `RetryAfter` takes.
+
+    The try counts as an attempt.
+    """
 
     def __init__(self, delay: float | timedelta | str | datetime, message: str = "") -> None:
         seconds = seconds_until(delay)

@@ -189,7 +189,6 @@ class Feed:
         return [each.plain() for each in shown_problems(alarms, findings, subscription, CAUSES, remote)]
 
     async def _refresh_while_watched(self) -> None:
-        """Refresh until the last viewer has left."""
         while self._watchers:
             if self._diagnosis is not None:
                 self._diagnosis.begin_if_due()

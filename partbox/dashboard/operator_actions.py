@@ -129,7 +129,6 @@ def _act_on_each(params: ActionParams, act: Callable[..., object]) -> Plain:
 
 
 def _object_text(each: OperatorAction) -> str:
-    """Return a text about the objects of an action."""
     ids = [str(id) for id in each.target.get("record_ids", ())]
     others = {
         name: value for name, value in each.target.items() if name != "record_ids" and value not in (None, {}, [])

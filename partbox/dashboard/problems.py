@@ -93,6 +93,8 @@ def shown_problems(
     here = [
         each
         for each in findings
+        # A finding without a subscription counts here, except a live cause of several subscriptions, which alarms
+        # report.
         if each.subscription == subscription or (each.subscription is None and each.cause not in live)
     ]
     known = {each.cause: each for each in here if each.cause in live}
@@ -101,7 +103,6 @@ def shown_problems(
         for alarm in alarms
     ]
     rest = [_problem(each) for each in here if each.cause not in known]
-    # Alarms report the live causes of all subscriptions. A finding without a subscription may be about several.
     others = [each for each in findings if each.cause not in live] if remote_problems else findings
     return sorted(
         [*first, *remote_problems, *rest, *_remote_findings(others, subscription)],

@@ -205,7 +205,6 @@ class _Demo:
                 self._churn.act_if_due(cluster, time.monotonic() - self._began)
 
     def _drain(self) -> None:
-        """Wait until all published events are delivered."""
         self._shop.close()
         self._feed.report("the shop is closed; waiting for the last events")
         self._wait(self._is_delivered, DRAIN_TIMEOUT, self._interrupts.at_once.is_set)

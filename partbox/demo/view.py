@@ -105,7 +105,6 @@ def _title(frame: Frame, roomy: bool) -> Table:
 
 
 def _processes(frame: Frame, full: bool, most: int) -> Table:
-    """Return the table of processes, with nodes and heartbeats if `full`."""
     names = ("pid", "node", "partitions", "heartbeat", "events/s") if full else ("pid", "owns", "per s")
     columns = [ProcessColumn(name, 14 if name == "node" else None) for name in names]
     rows = []

@@ -34,7 +34,6 @@ class ModelEventsMixin(EventsMixin):
         return self._write_and_publish(using, lambda alias: delete(*args, using=alias, **options))
 
     def _write_and_publish(self, using: str | None, write: Callable[[str], Any]) -> Any:
-        """Write, and publish the events on the same connection."""
         alias = using or router.db_for_write(type(self), instance=self)
         with transaction.atomic(using=alias, savepoint=False):
             written = write(alias)

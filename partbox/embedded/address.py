@@ -53,7 +53,6 @@ def default_folder() -> Path:
 
 
 def _release_server(server: Server, pid: int) -> None:
-    """Stop the server if no other process uses it."""
     # A forked child is not a user of its own.
     if os.getpid() != pid or not server.data.exists():
         return

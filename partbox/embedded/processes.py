@@ -61,7 +61,6 @@ def try_lock_alone(file: IO[bytes]) -> bool:
 
 
 def _ask_process(pid: int, question: Callable[[psutil.Process], T], otherwise: U) -> T | U:
-    """Return the answer about a process, or `otherwise` if the process does not exist."""
     try:
         return question(psutil.Process(pid))
     except psutil.Error:

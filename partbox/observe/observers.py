@@ -59,7 +59,6 @@ def _hook_names() -> list[str]:
 
 
 def _make_dispatcher(name: str) -> Hook:
-    """Return a method that calls this hook of every observer that overrides it."""
 
     def method(self: Observers, *arguments: object) -> None:
         for hook in self._hooks[name]:

@@ -299,7 +299,6 @@ def _context(parent: str, state: str | None) -> SpanContext | None:
 
 
 def _span_name(operation: str, about: dict[str, Any]) -> str:
-    """Return the operation, followed by the event type if all events have the same one."""
     return f"{operation} {about[DESTINATION]}" if DESTINATION in about else operation
 
 

@@ -121,7 +121,6 @@ class RabbitSink(Sink):
         return library("aio_pika", "rabbitmq").Connection(library("yarl", "rabbitmq").URL(self._url))
 
     async def _get_exchange(self, connection: Any) -> Any:
-        """Return the exchange on a new channel of the connection."""
         channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
         if not self._exchange_name:
             return channel.default_exchange
@@ -131,7 +130,6 @@ class RabbitSink(Sink):
             raise LookupError(f"RabbitMQ has no exchange {self._exchange_name!r}: declare it") from None
 
     async def _find_missing(self) -> str | None:
-        """Return a text about the missing exchange or the missing queue of the fixed topic, or None."""
         connection = self._make_connection()
         try:
             await connection.connect(timeout=self._timeout)

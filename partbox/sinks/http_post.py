@@ -48,7 +48,6 @@ class _PlainConnection(HTTPConnection):
     is_cut: Event
 
     def connect(self) -> None:
-        """Connect, and duplicate the socket for the timer."""
         super().connect()
         self.handle = self.sock.dup()
         # The timer has ended before there was a handle to shut down.
@@ -87,7 +86,6 @@ class _Connections(HTTPHandler, HTTPSHandler, HTTPRedirectHandler):
                 handle.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the duplicates of the sockets."""
         for handle in self._handles():
             handle.close()
 

@@ -182,7 +182,6 @@ class BatchDelivery:
             await asyncio.to_thread(self._producer.client.list_topics, topic, timeout=ANSWER_TIMEOUT)
 
     def _local_refusal(self, message: Message, error: Any) -> Result:
-        """Return the result of a message that librdkafka itself refused."""
         codes = self._producer.kafka.KafkaError
         if error.code() == codes.MSG_SIZE_TOO_LARGE:
             size = f"{len(message.value):,} bytes"
@@ -201,7 +200,6 @@ class BatchDelivery:
             self._done.set_result(None)
 
     def _end(self, place: int, result: Result) -> None:
-        """Record the result of a message that was not given to librdkafka."""
         self._results[place] = result
         self._pending -= 1
 
@@ -227,14 +225,15 @@ def _config_refusal(said: str) -> str:
     return f"{said}: {near}" if near else said
 
 
-# The partitioner is that of the Java clients, so that both put a key into the same partition. The propagation time of a
-# missing topic must be below the sink's timeout.
+# The order per aggregate depends on the first three settings. The partitioner is that of the Java clients, so that both
+# put a key into the same partition. Users cannot set any of them.
 FIXED_CONFIG: Final = {
     "enable.idempotence": True,
     "enable.gapless.guarantee": True,
     "message.timeout.ms": 0,
     "partitioner": "murmur2_random",
 }
+# The propagation time of a missing topic must be less than the sink's timeout.
 DEFAULT_CONFIG: Final = {
     "linger.ms": 5,
     "client.id": "partbox",
@@ -313,7 +312,7 @@ class KafkaSink(Sink):
     async def _send_alone(self, messages: Sequence[Message]) -> Result:
         """Send a message by a producer of its own.
 
-        The batch that the broker refused may have contained messages of other lists.
+        The refused batch may have contained messages of other calls of `send`.
         """
         producer = Producer(self._config)
         try:

@@ -90,7 +90,6 @@ def _format_topic(template: str, *values: str | None) -> str:
 
 
 def _legal_part(value: str | None) -> str:
-    """Return a value in lower case, with a hyphen for each character that a broker may refuse."""
     return _ILLEGAL.sub("-", (value or "none").lower())
 
 

@@ -99,7 +99,6 @@ class NatsSink(Sink):
         return list(await answers)
 
     async def _wait_refusal(self, before: int) -> None:
-        """Wait until a refusal comes after the given number of refusals."""
         while self._refusals == before:
             await self._refusal.wait()
 
@@ -116,7 +115,6 @@ class NatsSink(Sink):
         await stream.publish(message.topic, message.value, timeout=self._timeout, headers=_headers(message))
 
     async def _connect(self) -> Any:
-        """Return JetStream over an open connection."""
         async with self._connect_lock():
             if self._connection is None or self._connection.is_closed:
                 self._lost = lost = asyncio.Event()

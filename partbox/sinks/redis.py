@@ -92,7 +92,6 @@ class RedisSink(Sink):
                 await client.aclose()
 
     async def _add(self, client: Any, messages: Sequence[Message]) -> list[Result]:
-        """Add messages in one transaction, and return their results."""
         async with client.pipeline(transaction=True) as pipe:
             for message in messages:
                 pipe.xadd(message.topic, _fields(message), maxlen=self._maxlen, approximate=True)
@@ -136,7 +135,6 @@ class RedisSink(Sink):
 
 
 async def _read_limit(client: Any) -> int:
-    """Return the maximum size of a value in bytes."""
     try:
         return int((await client.config_get("proto-max-bulk-len"))["proto-max-bulk-len"])
     # The user may not read the setting.
@@ -145,7 +143,6 @@ async def _read_limit(client: Any) -> int:
 
 
 def _options(connection: type) -> set[str]:
-    """Return the names of all options that a connection class of redis-py takes."""
     taken = (inspect.signature(kind).parameters for kind in connection.__mro__[:-1])
     return {name for parameters in taken for name in parameters} - {"args", "kwargs"}
 

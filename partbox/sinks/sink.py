@@ -153,7 +153,6 @@ class Sink:
         return Message(event, self.topic.of(event), self._source)
 
     async def _send(self, events: Sequence[DeliveredEvent]) -> Sequence[Result]:
-        """Send the events of one wave, and report to the observers."""
         started, results = time.monotonic(), NO_RESULTS
         self._observers.sending(self._name, len(events))
         try:
@@ -163,7 +162,6 @@ class Sink:
         return results
 
     async def _send_safely(self, events: Sequence[DeliveredEvent]) -> Sequence[Result]:
-        """Send the events, and turn timeouts and exceptions into results."""
         generation, results = self._generation, NO_RESULTS
         try:
             async with asyncio.timeout(self._timeout):

@@ -115,7 +115,6 @@ class SqsSink(Sink):
         return self._open
 
     def _request(self, client: Any, messages: Sequence[Message]) -> dict[str, Result]:
-        """Send one request, and return the result of each message by event id."""
         errors = library("botocore.exceptions", "sqs")
         entries = [_entry(number, message) for number, message in enumerate(messages)]
         try:
@@ -132,7 +131,6 @@ class SqsSink(Sink):
         return results
 
     def _refusal_result(self, error: Any, messages: Sequence[Message]) -> Result:
-        """Return the result of all messages of a refused request."""
         code, text = error.response["Error"]["Code"], str(error)
         if _is_missing(error):
             self._queues.pop(messages[0].topic, None)
@@ -170,7 +168,6 @@ class SqsSink(Sink):
         return False
 
     def _queue(self, client: Any, topic: str) -> str:
-        """Return the URL of a queue, which is cached."""
         if (url := self._queues.get(topic)) is None:
             url = self._queues[topic] = client.get_queue_url(QueueName=_name(topic))["QueueUrl"]
         return url
@@ -200,7 +197,6 @@ def _no_queue(topic: str) -> str:
 
 
 def _split_requests(messages: Sequence[Message]) -> list[list[Message]]:
-    """Split messages into requests of at most ten messages and the maximum number of bytes."""
     parts: list[list[Message]] = [[]]
     size = 0
     for message in messages:
@@ -214,7 +210,6 @@ def _split_requests(messages: Sequence[Message]) -> list[list[Message]]:
 
 
 def _entry(number: int, message: Message) -> dict[str, Any]:
-    """Return the entry of a message in a batch request."""
     body, encoding = _body(message)
     of_event = message.attributes
     # SQS takes at most ten attributes.

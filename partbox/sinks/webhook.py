@@ -103,7 +103,6 @@ class WebhookSink(Sink):
             return DownstreamUnavailable(f"{masked_url(self._url)}: {type(error).__name__} {error}".rstrip())
 
     def _headers(self, message: Message) -> dict[str, str]:
-        """Return the headers of a request: the message's headers, and the signature if there is a secret."""
         given = ascii_headers(message.bound("ce-", "Content-Type"))
         now = str(int(time.time()))
         own_headers = {"webhook-id": message.id, "webhook-timestamp": now, "Idempotency-Key": message.id}

@@ -275,7 +275,6 @@ class Drain:
         return [Settled(event, None, "held", event.attempt - 1) for event in events if event.id not in ran]
 
     def _close_effects(self) -> None:
-        """Close the connection of transactional handlers."""
         if self._transactor is not None:
             self._transactor.effects.close()
 

@@ -104,7 +104,6 @@ Error = BaseException | type[BaseException]
 
 
 def _check_times(times: int) -> None:
-    """Raise ValueError if a number of failures is not 1 or more."""
     if type(times) is not int or times < 1:
         raise ValueError(f"times must be 1 or more, not {times!r}")
 

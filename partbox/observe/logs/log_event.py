@@ -95,7 +95,6 @@ def _event_fields(event: DeliveredEvent) -> dict[str, object]:
 
 
 def _printable_value(value: object) -> Any:
-    """Return a number unchanged, and anything else as the text of one line."""
     if issubclass(type(value), int | float):
         return value
     # A little more than fits, because masking may shorten the text.
