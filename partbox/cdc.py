@@ -22,7 +22,7 @@ from typing import Any, Final
 from partbox.errors import SettingsError
 
 # A placeholder that Kafka Connect replaces by a variable of its worker's environment.
-CONNECT_PASSWORD: Final = "${env:DEBEZIUM_PASSWORD}"  # noqa: S105  the name of a variable  the name of a variable
+CONNECT_PASSWORD: Final = "${env:DEBEZIUM_PASSWORD}"  # noqa: S105  the name of a variable
 
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 

@@ -50,7 +50,7 @@ class Outbox(Registrar, Operations):
     """An outbox: a schema in a PostgreSQL database.
 
     `dsn` is a libpq DSN, `embedded:`, `embedded:./folder`, or a function that returns a DSN each time a connection is
-    opened (for rotating passwords). None takes it from the settings. `codecs` are for content types beside JSON and
+    opened (for rotating passwords). None means the DSN in the settings. `codecs` are for content types beside JSON and
     octets. `registry` is a Prometheus registry that shows the number of published events and the metrics of workers in
     this process. All other keywords are settings. Raise SettingsError if a setting is wrong.
     """

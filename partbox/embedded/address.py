@@ -1,4 +1,4 @@
-"""The DSN `embedded:` or `embedded:./some/folder`, which names a PostgreSQL server that partbox starts at first use.
+"""The DSN `embedded:` or `embedded:./some/folder`, which names a server that partbox starts at first use.
 
 All processes that name a folder share its server. The first process starts the server, and the last one stops it at its
 exit. Each process holds a lock that disappears with the process, so a killed process counts as gone. If the last

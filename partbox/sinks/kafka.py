@@ -47,7 +47,7 @@ REMEDY: Final = "create it, or let the broker do so (auto.create.topics.enable)"
 
 
 class BatchRefused(ValueError):
-    """The broker refused a whole batch. Sent one by one, as failed events are, the message to blame shows."""
+    """The broker refused a whole batch. A retry sends each message alone, which shows the one to blame."""
 
 
 class BrokerErrors:

@@ -94,7 +94,7 @@ def _legal_part(value: str | None) -> str:
 
 
 class Message:
-    """An event on its way to a topic, which is a topic, routing key, subject, stream or queue, as the broker says.
+    """An event on its way to a `topic`: a topic, routing key, subject, stream, queue or URL, as the broker has it.
 
     `headers` are the publisher's. Creating a message fails if the record's headers cannot be read, and no property
     fails later. Properties that a broker does not need are not computed.

@@ -43,7 +43,7 @@ def delivered(
 def delivered(event: AnyInstance, **fields: Unpack[DeliveredFields]) -> DeliveredEvent[AnyInstance]: ...
 
 
-def delivered(  # noqa: PLR0913  public API: keyword arguments  public API: keyword arguments
+def delivered(  # noqa: PLR0913  public API: keyword arguments
     event: Any,
     payload: Any = NOT_GIVEN,
     *,

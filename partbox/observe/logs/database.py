@@ -29,5 +29,5 @@ def about(name: str) -> Iterator[None]:
 
 def set_log_database(name: str) -> None:
     """Name the database of all log lines of this process."""
-    global _of_process  # noqa: PLW0603  one a process  one for each process  one for each process
+    global _of_process  # noqa: PLW0603  one for each process
     _of_process = name

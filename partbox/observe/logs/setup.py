@@ -66,7 +66,7 @@ class StallTolerantWriter:
                 threading.Thread(target=self._run, name="partbox-log", daemon=True).start()
                 self._started = True
             if not self._is_stalled:
-                # The line is not out in time, so the reader counts as stalled.
+                # If the line is not out in time, the reader counts as stalled.
                 self._is_stalled = not self._changed.wait_for(lambda: self._written >= position, WRITE_TIMEOUT)
 
     def flush(self) -> None:
