@@ -36,7 +36,7 @@ _stored_fields: Final = attrgetter(*UNTIMED_COLUMNS[1:])
 
 
 @dataclass(frozen=True, slots=True)
-class EventFilter:
+class ImportFilter:
     """A choice of events that match everything given, published at `since` or later, and before `until`."""
 
     since: datetime | None = None
