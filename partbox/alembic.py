@@ -1,8 +1,7 @@
 """Alembic integration: an operation that upgrades the schema, and filters that hide the schema from autogenerate.
 
 `import partbox.alembic` in env.py registers `op.partbox_upgrade()`. The operation runs in Alembic's open transaction,
-with the driver that Alembic uses. `alembic upgrade --sql` prints it.
-"""
+with the driver that Alembic uses. `alembic upgrade --sql` prints it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -42,10 +41,8 @@ class PartboxUpgrade(MigrateOperation):
         worker_roles: Sequence[str] = (),
     ) -> None:
         """Upgrade `schema` to the version of the installed partbox, and grant the roles the rights that they need.
-
         Roles of earlier calls are granted the new rights too. For `--sql` they must be named again. Raise SchemaError
-        if the transaction is not READ COMMITTED, or if another session holds a needed lock for ten minutes.
-        """
+        if the transaction is not READ COMMITTED, or if another session holds a needed lock for ten minutes."""
         operations.invoke(cls(schema, Roles(tuple(publisher_roles), tuple(worker_roles))))
 
 
@@ -115,11 +112,8 @@ def _execute(conn: Connection, text: str) -> CursorResult[Any]:
 
 
 def _check(conn: Connection) -> None:
-    """Raise SchemaError where PostgreSQL's own error would say less.
-
-    The database must be PostgreSQL, and the transaction must not have a snapshot that is older than the migration's
-    lock.
-    """
+    """Raise SchemaError where PostgreSQL's own error would say less. The database must be PostgreSQL, and the
+    transaction must not have a snapshot that is older than the migration's lock."""
     if conn.dialect.name != "postgresql":
         raise SchemaError(f"partbox needs PostgreSQL, and this connection is to {conn.dialect.name}")
     level = _execute(conn, "show transaction_isolation").scalar_one()
@@ -132,9 +126,7 @@ def _check(conn: Connection) -> None:
 
 def leaving_out(*schemas: str, then: IncludeName | None = None) -> IncludeName:
     """Return a function for `include_name` of Alembic's `context.configure` that excludes schemas and their contents.
-
-    `then` decides about everything else, if given.
-    """
+    `then` decides about everything else, if given."""
 
     def include(name: str | None, kind: Any, parents: Mapping[str, Any]) -> bool:
         if (name if kind == "schema" else parents.get("schema_name")) in schemas:

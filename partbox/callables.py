@@ -13,10 +13,8 @@ Call = Callable[..., Any]
 
 
 def callable_of(handler: Any) -> Call:
-    """Return the function itself, or the method `handle` of an object.
-
-    Raise RegistrationError if neither can be called with an event.
-    """
+    """Return the function itself, or the method `handle` of an object. Raise RegistrationError if neither can be called
+    with an event."""
     if inspect.isclass(handler):
         raise RegistrationError(f"{handler.__qualname__} is a class: register an instance, {handler.__qualname__}()")
     call = getattr(handler, "handle", handler)
@@ -43,10 +41,8 @@ def signature_of(call: Call) -> inspect.Signature:
 
 
 def takes(call: Call, arguments: int) -> bool:
-    """Return True if the function can be called with this number of positional arguments.
-
-    A builtin without a signature counts as able.
-    """
+    """Return True if the function can be called with this number of positional arguments. A builtin without a signature
+    counts as able."""
     try:
         return can_bind(signature_of(call), arguments)
     except ValueError:

@@ -60,9 +60,7 @@ _THERE = " and ".join(f"{{{field}}}" for field in TOPIC_FIELDS)
 
 class TopicRoute:
     """A topic template such as `{aggregate_type}-events`, with at most one field, since Debezium's router takes one.
-
-    Raise SettingsError for other fields, for several, and for a character that Kafka does not allow in topics.
-    """
+    Raise SettingsError for other fields, for several, and for a character that Kafka does not allow in topics."""
 
     def __init__(self, template: str) -> None:
         pieces = _pieces(template)
@@ -131,12 +129,9 @@ class ServerAddress:
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """A connector that reads one outbox.
-
-    `name` is also the name of its slot and its publication. `whole` makes it send the present content of the log at its
-    first start. `snapshot` and `heartbeat` are statements that Debezium executes. Raise SettingsError for a name, role
-    or schema that PostgreSQL or Debezium would refuse.
-    """
+    """A connector that reads one outbox. `name` is also the name of its slot and its publication. `whole` makes it send
+    the present content of the log at its first start. `snapshot` and `heartbeat` are statements that Debezium executes.
+    Raise SettingsError for a name, role or schema that PostgreSQL or Debezium would refuse."""
 
     name: str
     schema: str
@@ -208,11 +203,9 @@ class Connector:
 
 
 def default_name(database: str, schema: str) -> str:
-    """Return the default name of a connector, made of database and schema.
-
-    The database is part of the name, because slot names are unique in a server. A name that is too long ends with a
-    hash, so that two names with the same beginning stay different.
-    """
+    """Return the default name of a connector, made of database and schema. The database is part of the name, because
+    slot names are unique in a server. A name that is too long ends with a hash, so that two names with the same
+    beginning stay different."""
     name = re.sub(r"[^a-z0-9_]", "_", f"{database}_{schema}".lower())
     if len(name) <= 63:
         return name

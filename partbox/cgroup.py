@@ -2,8 +2,7 @@
 
 A container's limit of 1.5 processors does not show in the affinity: all processors of the machine are visible, and a
 program that starts a process for each is throttled. The quota is the lowest of the process's own group and all groups
-above it. Version 2 keeps it in `cpu.max`, version 1 in `cpu.cfs_quota_us` and `cpu.cfs_period_us`.
-"""
+above it. Version 2 keeps it in `cpu.max`, version 1 in `cpu.cfs_quota_us` and `cpu.cfs_period_us`."""
 
 import os
 import re
@@ -85,10 +84,8 @@ def _read_limit(version: int, folder: Path) -> float | None:
 
 
 def processor_quota(quota: str, period: str) -> float | None:
-    """Return the number of processors that a quota and its period in microseconds allow.
-
-    Return None if there is no limit: the quota is "max", -1 or empty.
-    """
+    """Return the number of processors that a quota and its period in microseconds allow. Return None if there is no
+    limit: the quota is "max", -1 or empty."""
     try:
         parts = int(quota), int(period)
     except ValueError:

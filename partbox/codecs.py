@@ -3,8 +3,7 @@
 JSON needs no content type and is stored in the column `payload`. Everything else is stored in `payload_bytes` with its
 content type. Bytes that are published under a type without a codec are marked by a reserved header, so that a handler
 gets them unchanged. Unmarked bytes, which a codec has made, are refused by a process without that codec instead of
-being misread.
-"""
+being misread."""
 
 import json
 import re
@@ -63,8 +62,7 @@ class JsonCodec:
 
     The codec refuses values that JSON or PostgreSQL cannot hold. Dataclasses are written with all fields, even if their
     names begin with an underscore. Bytes under this content type are taken as finished JSON text, and so is a str if
-    the content type is given.
-    """
+    the content type is given."""
 
     def encode(self, value: Any, /) -> bytes:
         return self.text(value).encode()
@@ -174,10 +172,8 @@ class Codecs:
 
 
 def _reason(error: Exception, codec: Codec) -> str:
-    """Return the reason of an error without the payload.
-
-    Only partbox's own codec is known to keep the payload out of its errors.
-    """
+    """Return the reason of an error without the payload. Only partbox's own codec is known to keep the payload out of
+    its errors."""
     error = error.__cause__ if isinstance(error.__cause__, Exception) else error
     if not isinstance(codec, JsonCodec):
         return type(error).__name__
@@ -197,10 +193,8 @@ def _without_nul(text: str) -> str:
 
 
 def _check_numbers(text: bytes) -> None:
-    """Raise ValueError if JSON text has a number that orjson reads as another one.
-
-    `unfit_json.sql` is the same check for writers in SQL.
-    """
+    """Raise ValueError if JSON text has a number that orjson reads as another one. `unfit_json.sql` is the same check
+    for writers in SQL."""
     if _LARGE.search(text):
         for number in filter(None, _NUMBERS.findall(text)):
             if not number.lstrip(b"-").isdigit():

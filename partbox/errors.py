@@ -44,10 +44,8 @@ class RecoverableError(PartboxError):
 
 
 class RetryAfterError(RecoverableError):
-    """Raised by a handler: try again after `delay`, in the forms that `RetryAfter` takes.
-
-    The try counts as an attempt.
-    """
+    """Raised by a handler: try again after `delay`, in the forms that `RetryAfter` takes. The try counts as an
+    attempt."""
 
     def __init__(self, delay: float | timedelta | str | datetime, message: str = "") -> None:
         seconds = seconds_until(delay)
@@ -72,8 +70,6 @@ class UnroutableError(UnrecoverableError):
 
 
 class NewerVersionError(UnroutableError):
-    """The event has a newer version than the class here, as happens in a rolling deploy.
-
-    `payload_as` raises it, also for a handler that asks for the class. The error does not count as a failure of the
-    handler: the event waits for the newer code, unless `on_unroutable` is "dead" or a function.
-    """
+    """The event has a newer version than the class here, as happens in a rolling deploy. `payload_as` raises it, also
+    for a handler that asks for the class. The error does not count as a failure of the handler: the event waits for the
+    newer code, unless `on_unroutable` is "dead" or a function."""

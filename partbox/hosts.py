@@ -2,8 +2,7 @@
 
 A worker reads, saves and renews its lease in threads. The threads stop, or run in no process that serves, if gevent
 replaces locks and threads that partbox has already taken, if psycopg blocks the only thread of eventlet, or if uWSGI
-forks after the start of a worker.
-"""
+forks after the start of a worker."""
 
 import logging
 import sys

@@ -42,8 +42,7 @@ def first_time(conn: AnySync, event_or_id: AnyEvent, consumer: str, *, schema: s
     The event is given as a handler gets it, or by its id as a UUID or text. `consumer` names the effect that must not
     happen twice (1 to 255 characters). If another open transaction has recorded the same, this call waits for its end.
     Raise PublishError outside a transaction, SchemaError if there is no inbox, and PartboxError if the event or the
-    name is wrong or if a trigger keeps the row from being written.
-    """
+    name is wrong or if a trigger keeps the row from being written."""
     adapter = integrations.sync_adapter_of(conn, _CALLS)
     query_steps = _first_time_steps(schema, _statement_values(event_or_id, consumer))
     adapter.require_transaction()

@@ -1,8 +1,7 @@
 """The main class of partbox, with which an application publishes events and registers handlers.
 
 An application that only publishes does not import the code for delivery and operations: each method imports the modules
-that it alone needs.
-"""
+that it alone needs."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -52,8 +51,7 @@ class Outbox(Registrar, Operations):
     `dsn` is a libpq DSN, `embedded:`, `embedded:./folder`, or a function that returns a DSN each time a connection is
     opened (for rotating passwords). None means the DSN in the settings. `codecs` are for content types beside JSON and
     octets. `registry` is a Prometheus registry that shows the number of published events and the metrics of workers in
-    this process. All other keywords are settings. Raise SettingsError if a setting is wrong.
-    """
+    this process. All other keywords are settings. Raise SettingsError if a setting is wrong."""
 
     def __init__(
         self,
@@ -115,16 +113,13 @@ class Outbox(Registrar, Operations):
         `conn` is a connection of psycopg, a Session, scoped_session or Connection of SQLAlchemy, a Session of SQLModel,
         `django.db.connection` or `connections[alias]`, or an object with a registered adapter. `fields` are the fields
         of `Event`, unless an Event is given. Return None if a `before_publish` hook suppressed the event or if its
-        idempotency key was used before. Raise PublishError before anything is written. The connection stays usable.
-        """
+        idempotency key was used before. Raise PublishError before anything is written. The connection stays usable."""
         return self._publisher.publish(conn, event, payload, fields)
 
     def publish_many(self, conn: AnySync, events: Iterable[Event | Instance]) -> list[UUID | None]:
         """Publish events in order, all or none, in the transaction of `conn`, and return their ids in that order.
-
         Events are Event objects and instances of event classes. An id is None if the idempotency key of its event was
-        used before. The list is empty if a `before_publish` hook suppressed the batch.
-        """
+        used before. The list is empty if a `before_publish` hook suppressed the batch."""
         return self._publisher.publish_many(conn, events)
 
     async def publish_async(
@@ -134,10 +129,8 @@ class Outbox(Registrar, Operations):
         payload: Any = NOT_GIVEN,
         **fields: Unpack[EventFields],
     ) -> UUID | None:
-        """Publish an event on an asynchronous connection. See `publish`.
-
-        `conn` is of psycopg or asyncpg, or an AsyncSession, async_scoped_session or AsyncConnection of SQLAlchemy.
-        """
+        """Publish an event on an asynchronous connection. See `publish`. `conn` is of psycopg or asyncpg, or an
+        AsyncSession, async_scoped_session or AsyncConnection of SQLAlchemy."""
         return await self._publisher.publish_async(conn, event, payload, fields)
 
     async def publish_many_async(self, conn: AnyAsync, events: Iterable[Event | Instance]) -> list[UUID | None]:
@@ -150,8 +143,7 @@ class Outbox(Registrar, Operations):
         Return True if the cancellation is in time: once the transaction has committed, no handler of any subscription
         has run the event or will run it. A rollback undoes the cancellation. Return False if the event's time has come,
         so that it has run or will run, or if there is no such delayed event. `conn` and the errors are the same as for
-        `publish`.
-        """
+        `publish`."""
         return cancellation.cancel(conn, self.settings.schema_name, event, key)
 
     async def cancel_async(
@@ -165,8 +157,7 @@ class Outbox(Registrar, Operations):
 
         `upcast(payload)` returns the new payload. A request for the class gets older payloads through these functions,
         step by step, each as the dict that its JSON holds. Raise RegistrationError if the class is no event, or if
-        `from_version` does not lead to the version of the class.
-        """
+        `from_version` does not lead to the version of the class."""
 
         def register(function: AnyUpcast) -> AnyUpcast:
             upcasts.add(self.codecs.upcasts, cls, from_version, function)
@@ -185,19 +176,15 @@ class Outbox(Registrar, Operations):
         return hook
 
     def after_publish(self, hook: Hook) -> Hook:
-        """Register a hook that gets each batch once it is written. The batch may still be rolled back.
-
-        Errors of the hook are logged.
-        """
+        """Register a hook that gets each batch once it is written. The batch may still be rolled back. Errors of the
+        hook are logged."""
         self._hooks.register(Moment.AFTER_PUBLISH, hook)
         return hook
 
     def after_commit(self, hook: Hook) -> Hook:
-        """Register a hook that gets each batch whose transaction has committed. Errors of the hook are logged.
-
-        psycopg and asyncpg do not report how a transaction ended. With such a hook, publishing on their connections is
-        refused outside of `outbox.transaction(conn)`.
-        """
+        """Register a hook that gets each batch whose transaction has committed. Errors of the hook are logged. psycopg
+        and asyncpg do not report how a transaction ended. With such a hook, publishing on their connections is refused
+        outside of `outbox.transaction(conn)`."""
         self._hooks.register(Moment.AFTER_COMMIT, hook)
         return hook
 
@@ -206,16 +193,13 @@ class Outbox(Registrar, Operations):
 
         As with `after_commit`, errors are logged, and `outbox.transaction(conn)` is needed for psycopg and asyncpg. If
         a COMMIT was cancelled or cut off before its answer, nobody knows how it ended, and neither hook is called.
-        Django does not report rollbacks, so publishing on its connections is refused.
-        """
+        Django does not report rollbacks, so publishing on its connections is refused."""
         self._hooks.register(Moment.AFTER_ROLLBACK, hook)
         return hook
 
     def purger(self) -> "Purging":
         """Return a purger that runs every `purge_interval` in a thread of this process: `with outbox.purger(): …`.
-
-        `start` and `stop` work too. For applications that only publish, since workers purge by themselves.
-        """
+        `start` and `stop` work too. For applications that only publish, since workers purge by themselves."""
         from partbox.supervisor.purging import Purging
 
         return Purging(self.settings, self._database.resolve())
@@ -227,8 +211,7 @@ class Outbox(Registrar, Operations):
         gets the connection. `async with` takes an asynchronous connection. The transaction commits at the end unless an
         exception leaves the block. Then the `after_commit` or `after_rollback` hooks run, and a commit wakes the
         workers that this outbox has in this process. Raise PublishError if a transaction is open already, and
-        psycopg.OperationalError if the connection is lost, even if the block caught that error.
-        """
+        psycopg.OperationalError if the connection is lost, even if the block caught that error."""
         return Scope(conn, lambda: self.dsn, pooler=self.settings.pooler)
 
     @property
@@ -241,12 +224,9 @@ class Outbox(Registrar, Operations):
     def worker(
         self, *, concurrency: int | None = None, subscription: str = "default", loop: Literal["own"] | None = None
     ) -> "EmbeddedWorker":
-        """Return a worker in this process, to be used by `with`, `async with`, or its `start` and `stop`.
-
-        With `async with`, `async def` handlers run in the event loop that enters the block, so that they can use the
-        application's objects of that loop. With `loop="own"` or `with`, they run in an event loop in a thread of its
-        own.
-        """
+        """Return a worker in this process, to be used by `with`, `async with`, or its `start` and `stop`. With `async
+        with`, `async def` handlers run in the event loop that enters the block, so that they can use the application's
+        objects of that loop. With `loop="own"` or `with`, they run in an event loop in a thread of its own."""
         require_workers()
         from partbox.supervisor.embedded import EmbeddedWorker
 
@@ -264,11 +244,9 @@ class Outbox(Registrar, Operations):
         return worker
 
     def drain(self, *, timeout: float = 60.0, concurrency: int | None = None, subscription: str = "default") -> bool:
-        """Deliver the due events in this process, and return True if only dead and scheduled events are left.
-
-        Return False if `timeout` seconds were not enough or cannot be enough. Return False at once if `enabled` is
-        false, because nothing is delivered then.
-        """
+        """Deliver the due events in this process, and return True if only dead and scheduled events are left. Return
+        False if `timeout` seconds were not enough or cannot be enough. Return False at once if `enabled` is false,
+        because nothing is delivered then."""
         with self.worker(concurrency=concurrency, subscription=subscription) as worker:
             return worker.wait_until_empty(timeout)
 
@@ -280,11 +258,8 @@ class Outbox(Registrar, Operations):
         subscription: str = "default",
         metrics: bool = False,
     ) -> "Supervisor":
-        """Return a node of worker processes beside this process, not started yet.
-
-        A number that is None comes from the settings. `metrics` makes the node count its metrics. With a `registry`
-        they are always counted.
-        """
+        """Return a node of worker processes beside this process, not started yet. A number that is None comes from the
+        settings. `metrics` makes the node count its metrics. With a `registry` they are always counted."""
         nodes = self._nodes(processes=processes, concurrency=concurrency, subscription=subscription)
         return nodes.supervisor(metrics=metrics)
 
@@ -296,11 +271,9 @@ class Outbox(Registrar, Operations):
         subscription: str = "default",
         until_empty: bool = False,
     ) -> int:
-        """Deliver by worker processes until SIGTERM, SIGINT or SIGHUP, and return the exit code.
-
-        `until_empty` ends the run when everything is delivered, or with exit code 1 when the remaining events cannot be
-        delivered for now. The setting `http` serves metrics and health checks during the run.
-        """
+        """Deliver by worker processes until SIGTERM, SIGINT or SIGHUP, and return the exit code. `until_empty` ends the
+        run when everything is delivered, or with exit code 1 when the remaining events cannot be delivered for now. The
+        setting `http` serves metrics and health checks during the run."""
         nodes = self._nodes(processes=processes, concurrency=concurrency, subscription=subscription)
         return nodes.run(until_empty=until_empty)
 
@@ -318,18 +291,15 @@ class Outbox(Registrar, Operations):
         `may(request, action)`, a function or a coroutine function, gets the Starlette request and "look", "payload",
         "replay", "discard", "retry", "skip", "pause", "resume" or "limit". The result is the identity of the user,
         under which the action is logged, or None to refuse. Functions run in a thread, so they may block. Raise
-        SettingsError without `partbox[http]`.
-        """
+        SettingsError without `partbox[http]`."""
         library("starlette", "http", "the live page needs starlette")
         from partbox.dashboard import MountedPage
 
         return MountedPage(self.settings, lambda: self.dsn, may)
 
     def observe(self, observer: AnyObserver) -> AnyObserver:
-        """Add an observer of metrics or traces, or an instance of your own subclass of Observer, and return it.
-
-        Worker processes get copies of their own. Raise RegistrationError for anything but a `partbox.observe.Observer`.
-        """
+        """Add an observer of metrics or traces, or an instance of your own subclass of Observer, and return it. Worker
+        processes get copies of their own. Raise RegistrationError for anything but a `partbox.observe.Observer`."""
         if not isinstance(observer, Observer):
             raise RegistrationError(
                 f"{observer!r} is not an Observer: give an instance of a subclass of partbox.observe.Observer"
@@ -365,8 +335,7 @@ class Outbox(Registrar, Operations):
         `name`, so that events published before are delivered. `aggregate_type` makes its events belong to that
         aggregate type, so that `options(aggregate_id=…)` orders them with the aggregate's other events. All other
         options are the same as for a handler. A parameter annotated with `DeliveredEvent` gets the event. Raise
-        RegistrationError for a second task of that name.
-        """
+        RegistrationError for a second task of that name."""
         from partbox.tasks import task
 
         def decorate(function: Callable[P, R]) -> "Task[P, R]":

@@ -13,11 +13,9 @@ class Done:
 
 @dataclass(frozen=True, slots=True, init=False)
 class RetryAfter:
-    """Deliver the event again after `delay`, without counting an attempt.
-
-    `delay` is given in seconds, as a timedelta, a text such as "5m", or a datetime with a time zone, by the clock of
-    the worker's machine. The attribute holds seconds. Raise ValueError for anything else.
-    """
+    """Deliver the event again after `delay`, without counting an attempt. `delay` is given in seconds, as a timedelta,
+    a text such as "5m", or a datetime with a time zone, by the clock of the worker's machine. The attribute holds
+    seconds. Raise ValueError for anything else."""
 
     delay: float
 

@@ -1,8 +1,7 @@
 """Calls that some operating systems or Python versions lack, each with its replacement.
 
 Workers run on Linux and macOS. On Windows, partbox can be imported, publishes, and serves tests, but refuses to run
-workers.
-"""
+workers."""
 
 import os
 import signal
@@ -48,10 +47,8 @@ OOM_BONUS: Final = 200
 
 
 def die_before_parent() -> None:
-    """Make Linux, when memory runs out, kill this process before its parent.
-
-    The kernel may kill a second process while the largest one ends but has not returned its memory yet.
-    """
+    """Make Linux, when memory runs out, kill this process before its parent. The kernel may kill a second process while
+    the largest one ends but has not returned its memory yet."""
     # The file does not exist or cannot be written here.
     with suppress(OSError):
         OOM_SCORE.write_text(str(min(1_000, int(OOM_SCORE.read_text()) + OOM_BONUS)))

@@ -40,8 +40,7 @@ def collect(target: Target, outbox: Outbox) -> Target:
     objects. After the session has flushed, events are published in the order in which they were appended, and leave the
     list. A rollback drops them, unless their entity is no longer saved and may be added again. An error of publishing
     is raised by `commit()`, and nothing is committed. A second call with the same arguments changes nothing. Raise
-    RegistrationError for another outbox, and for any other target.
-    """
+    RegistrationError for another outbox, and for any other target."""
     if not isinstance(outbox, Outbox):
         raise RegistrationError(f"{outbox!r} is not an Outbox: write collect(sessions, outbox)")
     sessions = _listen_target(target)
@@ -62,8 +61,7 @@ class SessionEvents:
     has the transactions that are committed and have not ended yet. Both use the id of a transaction, because the object
     would keep its session alive. `published` are the events of this transaction, which go back to the lists of entities
     that its rollback makes `transient`. `commits` counts commits that began while a savepoint was open: of that
-    savepoint, or of the whole transaction, which ends the savepoint first.
-    """
+    savepoint, or of the whole transaction, which ends the savepoint first."""
 
     waiting: dict[int, EventList] = field(default_factory=dict)
     marks: dict[int, int] = field(default_factory=dict)
@@ -156,11 +154,9 @@ class Collector:
             event.listen(sessions, name, call)
 
     def _before_commit(self, session: Session) -> None:
-        """Publish before the commit of the whole transaction, but not before the release of a savepoint.
-
-        A savepoint may still be undone. SQLAlchemy fires the same hook for both. If a savepoint is open, its end shows
-        which one it was.
-        """
+        """Publish before the commit of the whole transaction, but not before the release of a savepoint. A savepoint
+        may still be undone. SQLAlchemy fires the same hook for both. If a savepoint is open, its end shows which one it
+        was."""
         if session.in_nested_transaction():
             _events_of_session(session).commits += 1
         else:
@@ -243,9 +239,7 @@ def _async_listen_target(aio: Any, target: Any) -> Any:
 
 def _loaded_asyncio() -> Any:
     """Return SQLAlchemy's asyncio module if the application has imported it, since only then there are such sessions.
-
-    The module needs greenlet, which SQLAlchemy 2.1 does not install by default.
-    """
+    The module needs greenlet, which SQLAlchemy 2.1 does not install by default."""
     return sys.modules.get("sqlalchemy.ext.asyncio")
 
 

@@ -1,8 +1,7 @@
 """The standard streams of a process: always open, and able to show every text.
 
 If a stream is closed, the next file, socket or shared memory would get its number. Programs that use standard streams,
-above all the processes that this one spawns, would then read and write it.
-"""
+above all the processes that this one spawns, would then read and write it."""
 
 import codecs
 import errno

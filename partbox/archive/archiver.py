@@ -26,10 +26,8 @@ PATIENT_FACTOR: Final = 1.25
 
 @dataclass(frozen=True, slots=True)
 class ArchiveResult:
-    """The number of archived records and of files, and the bytes of the files.
-
-    `problem`: an error kept due records from being archived. `waiting`: an obstacle that will pass did.
-    """
+    """The number of archived records and of files, and the bytes of the files. `problem`: an error kept due records
+    from being archived. `waiting`: an obstacle that will pass did."""
 
     records: int = 0
     files: int = 0
@@ -171,11 +169,8 @@ class _ArchiveRun:
         return after
 
     def _read_due(self, after: int) -> list[ArchiveRow]:
-        """Return the next due records. After the last of them the run is over.
-
-        Ids and times rise together, nearly. The run is over if a read ends with young records. Young records before an
-        old one are archived with it.
-        """
+        """Return the next due records. After the last of them the run is over. Ids and times rise together, nearly. The
+        run is over if a read ends with young records. Young records before an old one are archived with it."""
         if self.stopped():
             self.is_over = True
             return []

@@ -2,8 +2,7 @@
 
 A file has lines of JSON, compressed by zstd as one frame with a checksum, so that a truncated file is detected. A line
 is a record. Null fields are left out. `payload` and `headers` hold the published JSON as text, letter for letter. Bytes
-are base64. Times are in UTC, with microseconds.
-"""
+are base64. Times are in UTC, with microseconds."""
 
 import hashlib
 import re

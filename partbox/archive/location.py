@@ -93,10 +93,8 @@ class Remote:
 
 class S3:
     """A bucket and a prefix, accessed by boto3 with the credentials that boto3 finds. For the methods see `Directory`.
-
     `?endpoint=URL` names another server with the protocol of S3. Writing needs the permission PutObject. Reading back
-    needs ListBucket and GetObject. A file appears only when its upload is complete.
-    """
+    needs ListBucket and GetObject. A file appears only when its upload is complete."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -160,10 +158,8 @@ class Directory:
 
     @contextmanager
     def open_new_file(self) -> Iterator[BinaryIO]:
-        """Open a file that does not belong to the archive yet. It is deleted at the end unless `keep` was called.
-
-        The directory is created if it is missing, but not its parents: a mount may be missing.
-        """
+        """Open a file that does not belong to the archive yet. It is deleted at the end unless `keep` was called. The
+        directory is created if it is missing, but not its parents: a mount may be missing."""
         begin, end = UNFINISHED_NAME
         with location_errors(self.display_name):
             self._path.mkdir(exist_ok=True)

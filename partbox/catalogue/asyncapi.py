@@ -1,7 +1,6 @@
 """Describe the events as an AsyncAPI 3.0 document: the channels that a relay fills, and their messages.
 
-The headers of a message are the CloudEvents attributes, with the names that the broker's binding gives them.
-"""
+The headers of a message are the CloudEvents attributes, with the names that the broker's binding gives them."""
 
 import re
 from collections import defaultdict
@@ -53,9 +52,7 @@ def asyncapi(title: str, forms: Iterable[EventForm], target_of: Callable[[str], 
 
 def target_function(targets: Iterable[RelayTarget], topic: str | None) -> Callable[[str], RelayTarget]:
     """Return a function from an event type to its target: the target that names the type, or the target for all others.
-
-    `topic` replaces the topic templates of all targets.
-    """
+    `topic` replaces the topic templates of all targets."""
     found = {kind: target for target in targets for kind in target.types}
     rest = found.get("*", RelayTarget(to="stdout:"))
 

@@ -2,8 +2,7 @@
 
 Two kinds of readers may break. The new class reads events from the log that the old class has written. Consumers that
 know the old form, such as other teams and workers that are not deployed yet, read events that the new class writes. A
-new version helps both: an upcast reads the old events, and consumers can recognise the new events.
-"""
+new version helps both: an upcast reads the old events, and consumers can recognise the new events."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -22,8 +21,7 @@ class EventForm:
 
     `schema` is the JSON Schema of its events, whichever class of this version has written them. A field with a default
     may be missing from an event, because the field may have been added later. `written` is the JSON Schema of the
-    events that the class itself writes, and `read` of the events that it reads.
-    """
+    events that the class itself writes, and `read` of the events that it reads."""
 
     name: str
     cls: str
@@ -38,10 +36,8 @@ class EventForm:
 
 @dataclass(frozen=True, slots=True)
 class EventChange:
-    """A change of one event or field, with the readers that it breaks and the remedy.
-
-    A harmless change has no remedy.
-    """
+    """A change of one event or field, with the readers that it breaks and the remedy. A harmless change has no
+    remedy."""
 
     place: str
     what: str
@@ -88,10 +84,8 @@ _TEXTS: Final = {
 
 
 def compare_forms(old: EventForm, new: EventForm, upcasts: Iterable[int]) -> list[EventChange]:
-    """Return the changes from `old` to `new`, breaking changes first.
-
-    `upcasts` are the versions that have an upcast.
-    """
+    """Return the changes from `old` to `new`, breaking changes first. `upcasts` are the versions that have an
+    upcast."""
     if new.version < old.version:
         back = f"went back from version {old.version} to {new.version}"
         return [EventChange(old.name, back, True, True, f"give it version={old.version} or more")]

@@ -12,10 +12,8 @@ from partbox.handlers.handler import ANY
 
 @dataclass(frozen=True, slots=True)
 class CatalogueEntry:
-    """An event with its handlers, one for each subscription that has a handler for it.
-
-    An event without a class has neither a version nor a key. An `aggregate_type` of None means any.
-    """
+    """An event with its handlers, one for each subscription that has a handler for it. An event without a class has
+    neither a version nor a key. An `aggregate_type` of None means any."""
 
     name: str
     version: int | None

@@ -1,8 +1,7 @@
 """Describe a declared class for comparison.
 
 The schema of the written events is narrower than the schemas of readable and of stored events: a field with a default
-is always written, but may be missing when read.
-"""
+is always written, but may be missing when read."""
 
 from typing import Any
 

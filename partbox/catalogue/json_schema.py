@@ -27,10 +27,8 @@ UNMERGED_KEYWORD: Final = "allOf"
 
 @dataclass(frozen=True, slots=True)
 class SchemaNode:
-    """A part of a schema, and the whole schema, in which its references are resolved.
-
-    `keywords` are the keywords of this part, with references resolved and `allOf` merged. `alternatives` splits unions.
-    """
+    """A part of a schema, and the whole schema, in which its references are resolved. `keywords` are the keywords of
+    this part, with references resolved and `allOf` merged. `alternatives` splits unions."""
 
     keywords: Schema
     whole: Schema
@@ -53,10 +51,8 @@ class SchemaNode:
         return SchemaNode.of(schema, self.whole)
 
     def alternatives(self) -> list["SchemaNode"]:
-        """Return the alternatives of this part, each with at most one type.
-
-        A part without unions has one alternative.
-        """
+        """Return the alternatives of this part, each with at most one type. A part without unions has one
+        alternative."""
         for union in ("anyOf", "oneOf"):
             if union in self.keywords:
                 rest = {name: value for name, value in self.keywords.items() if name != union}
@@ -118,10 +114,8 @@ def resolve_reference(reference: str, whole: Schema) -> Any:
 
 
 def description(schema: Schema) -> str:
-    """Return the description of the whole schema, even if it is a reference to a part.
-
-    pydantic 2.7 puts the reference into `allOf`.
-    """
+    """Return the description of the whole schema, even if it is a reference to a part. pydantic 2.7 puts the reference
+    into `allOf`."""
     parts = [schema, *schema.get("allOf", ())]
     roots = (resolve_reference(each["$ref"], schema) for each in parts if "$ref" in each)
     return next((str(described) for each in (schema, *roots) if (described := each.get("description"))), "")

@@ -2,8 +2,7 @@
 
 For a changed event, the search runs twice. Do the events that the old class has written fit the new class, which reads
 them from the log? Do the events that the new class writes fit the old schema, which consumers know? A case that cannot
-be decided counts as a misfit, so an empty result can be relied on.
-"""
+be decided counts as a misfit, so an empty result can be relied on."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -34,10 +33,8 @@ class MisfitKind(StrEnum):
 
 
 class Misfit(NamedTuple):
-    """A place where values do not fit.
-
-    `has` describes the values that the writer may write there, and `wants` the values that the reader accepts.
-    """
+    """A place where values do not fit. `has` describes the values that the writer may write there, and `wants` the
+    values that the reader accepts."""
 
     path: str
     kind: MisfitKind
@@ -52,12 +49,9 @@ _STRUCTURE: Final = {"type", "enum", "properties", "required", "additionalProper
 
 @dataclass
 class FitCheck:
-    """The check whether all values of one schema fit another.
-
-    With `from_log`, the reader is the new class and the writer the old class. A reader of the log must accept
-    everything that was written, so it must not begin to refuse unknown fields. Consumers read fields by name, so they
-    notice every field that is gone.
-    """
+    """The check whether all values of one schema fit another. With `from_log`, the reader is the new class and the
+    writer the old class. A reader of the log must accept everything that was written, so it must not begin to refuse
+    unknown fields. Consumers read fields by name, so they notice every field that is gone."""
 
     from_log: bool
     _open_questions: set[tuple[str, str]] = field(default_factory=set)
@@ -202,10 +196,8 @@ _TIGHTNESS: Final = ("minimum", "maximum", *_LOWER, *_LOWER.values())
 
 
 def _bounds_of(node: SchemaNode, values: list[Any] | None = None) -> dict[str, Bound]:
-    """Return the tightness of each bound by name. A higher value is tighter, and an exclusive bound is tighter.
-
-    The values of a writer's enum count as bounds, too.
-    """
+    """Return the tightness of each bound by name. A higher value is tighter, and an exclusive bound is tighter. The
+    values of a writer's enum count as bounds, too."""
     words = node.keywords
     found = {
         "minimum": max(_bound(words, "minimum", 0), _bound(words, "exclusiveMinimum", 1)),
@@ -236,10 +228,8 @@ def _bound_text(name: str, bound: Bound) -> str:
 
 
 def _extra_fields(writer: SchemaNode) -> Any:
-    """Return the schema of fields that the writer may add to its named fields, or None if it adds none.
-
-    A class adds none unless its schema says so. A schema without any named field is a mapping.
-    """
+    """Return the schema of fields that the writer may add to its named fields, or None if it adds none. A class adds
+    none unless its schema says so. A schema without any named field is a mapping."""
     given = writer.keywords.get("additionalProperties", None if writer.properties else True)
     return None if given is False else given
 

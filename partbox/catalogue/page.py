@@ -11,10 +11,8 @@ _TABLE_HEAD = "| field | type | required | meaning |\n|---|---|---|---|"
 
 
 def page(title: str, entries: Iterable[CatalogueEntry], forms: Iterable[EventForm]) -> str:
-    """Return the page.
-
-    Each event with a class has a table of its fields, in which nested fields appear with their paths.
-    """
+    """Return the page. Each event with a class has a table of its fields, in which nested fields appear with their
+    paths."""
     by_name = {form.name: form for form in forms}
     parts = [f"# Events of {_cell_text(title)}"]
     for entry in entries:

@@ -28,10 +28,8 @@ def document(form: EventForm) -> dict[str, Any]:
 
 
 def write_schemas(folder: Path, forms: Iterable[EventForm]) -> tuple[int, int]:
-    """Write the file of each event, and return the numbers of files written and of files that were up to date.
-
-    Other files in the folder are left alone. Raise PartboxError if a file cannot be written.
-    """
+    """Write the file of each event, and return the numbers of files written and of files that were up to date. Other
+    files in the folder are left alone. Raise PartboxError if a file cannot be written."""
     texts = {folder / file_name(form): json_bytes(document(form)) for form in forms}
     changed = {path: text for path, text in texts.items() if _read_bytes(path) != text}
     for path, text in changed.items():

@@ -28,10 +28,8 @@ class MsgspecBridge:
 
 
 def add_bridges(hint: Any) -> Any:
-    """Return a type hint with a bridge at each Struct and attrs class in it.
-
-    Raise UnreadableError if one cannot be read.
-    """
+    """Return a type hint with a bridge at each Struct and attrs class in it. Raise UnreadableError if one cannot be
+    read."""
     if kind_of(hint) in (ClassKind.MSGSPEC, ClassKind.ATTRS):
         reader_of(hint)
         return Annotated[hint, MsgspecBridge(hint)]

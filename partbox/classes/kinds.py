@@ -82,11 +82,9 @@ def iter_fields(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def to_plain(value: Any) -> Any:
-    """Return an instance as a dict or another value closer to JSON, or None if its class is of no kind.
-
-    The dict of a dataclass contains all fields, including fields whose names begin with an underscore. The values may
-    be instances themselves.
-    """
+    """Return an instance as a dict or another value closer to JSON, or None if its class is of no kind. The dict of a
+    dataclass contains all fields, including fields whose names begin with an underscore. The values may be instances
+    themselves."""
     cls: Any = type(value)
     kind = kind_of(cls)
     if kind is None:

@@ -9,10 +9,8 @@ from partbox.classes.reader import Reader
 
 @lru_cache(maxsize=256)
 def reader_of(cls: Any) -> Reader:
-    """Return the reader of a class, or of any other type that pydantic can validate.
-
-    Raise UnreadableError if none can.
-    """
+    """Return the reader of a class, or of any other type that pydantic can validate. Raise UnreadableError if none
+    can."""
     if kind_of(cls) in (ClassKind.MSGSPEC, ClassKind.ATTRS):
         from partbox.classes.by_msgspec import MsgspecReader
 

@@ -1,8 +1,7 @@
 """The command line. Each command is a module, and an error is one line on standard error.
 
 This module imports almost nothing. The process first repairs the streams and signals it was started with, and `program`
-then imports no command but the typed one.
-"""
+then imports no command but the typed one."""
 
 import gc
 import signal
@@ -15,10 +14,8 @@ from partbox import standard_streams
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run one command and exit with 0 if it succeeded, 1 if it failed (one line says why), 2 for wrong usage.
-
-    If `arguments` is None, the arguments of the process count.
-    """
+    """Run one command and exit with 0 if it succeeded, 1 if it failed (one line says why), 2 for wrong usage. If
+    `arguments` is None, the arguments of the process count."""
     typed = sys.argv[1:] if arguments is None else arguments
     if arguments is None:
         standard_streams.repair_streams()
@@ -52,11 +49,9 @@ def _load_command(typed: Sequence[str], *, hides_secrets: bool) -> Callable[[], 
 
 @contextmanager
 def _loading() -> Iterator[None]:
-    """Turn off garbage collection, and let Ctrl-C kill the process silently, while modules are imported.
-
-    During an import, a KeyboardInterrupt would print a traceback or be dropped. Imported objects stay, so collecting
-    them would take a tenth of the time in vain.
-    """
+    """Turn off garbage collection, and let Ctrl-C kill the process silently, while modules are imported. During an
+    import, a KeyboardInterrupt would print a traceback or be dropped. Imported objects stay, so collecting them would
+    take a tenth of the time in vain."""
     had_default_handler, had_gc = signal.getsignal(signal.SIGINT) is signal.default_int_handler, gc.isenabled()
     gc.disable()
     if had_default_handler:

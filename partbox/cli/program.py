@@ -34,12 +34,9 @@ ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 class CommandEntry(NamedTuple):
-    """A command, or a group of commands, in the module of its name.
-
-    `line` is the help in the list of commands, `panel` the heading there. If `settings` is True, each setting is an
-    option of the command. A command with an `extra` belongs to another distribution, which names it in the entry points
-    `partbox.commands`.
-    """
+    """A command, or a group of commands, in the module of its name. `line` is the help in the list of commands, `panel`
+    the heading there. If `settings` is True, each setting is an option of the command. A command with an `extra`
+    belongs to another distribution, which names it in the entry points `partbox.commands`."""
 
     panel: str
     name: str

@@ -8,8 +8,7 @@ token, it may be the name of a reverse proxy on this machine.
 
 `ApplicationAccess` guards a page that is mounted in an application, which knows its users. The right may come from a
 cookie, which browsers send with every request. So requests from another site's page are refused by their origin, and
-actions take JSON, which no form can send.
-"""
+actions take JSON, which no form can send."""
 
 import hmac
 import re
@@ -68,11 +67,8 @@ class Guard(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Rights by a token.
-
-    If `token` is None, nobody may act. `open_to_look` means that only this machine can reach the page. `payloads` lets
-    the holder of the token see payloads.
-    """
+    """Rights by a token. If `token` is None, nobody may act. `open_to_look` means that only this machine can reach the
+    page. `payloads` lets the holder of the token see payloads."""
 
     token: str | None
     open_to_look: bool
@@ -125,10 +121,8 @@ class ApplicationAccess:
 
 
 def access(address: Address, chosen: str | None, *, new: bool = False, payloads: bool = False) -> Access:
-    """Return the rights on a page at `address`.
-
-    The token is `chosen`, or a new one if `new`, or none. Raise SettingsError if the chosen token is easy to guess.
-    """
+    """Return the rights on a page at `address`. The token is `chosen`, or a new one if `new`, or none. Raise
+    SettingsError if the chosen token is easy to guess."""
     if chosen is not None and not TOKEN_FORM.fullmatch(chosen):
         raise SettingsError(
             f"http_token ({len(chosen)} characters) must have {MIN_TOKEN_LENGTH} or more, of letters, digits, - and _"
@@ -145,11 +139,8 @@ def _is_this_machine(host: str) -> bool:
 
 
 def _is_foreign(request: Request) -> bool:
-    """Return True if a browser says that another site's page sent the request.
-
-    Programs other than browsers say nothing. Links from other sites are allowed, because that site does not see the
-    page.
-    """
+    """Return True if a browser says that another site's page sent the request. Programs other than browsers say
+    nothing. Links from other sites are allowed, because that site does not see the page."""
     headers = request.headers
     if request.method == "GET" and headers.get("sec-fetch-mode") == "navigate":
         return False

@@ -18,10 +18,8 @@ CAUSES = frozenset({"no-workers", "paused", "unowned"})
 
 
 def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Problem]:
-    """Yield the problems of a subscription.
-
-    `unowned_for` is the number of seconds since every partition had an owner, and `at` is the present time.
-    """
+    """Yield the problems of a subscription. `unowned_for` is the number of seconds since every partition had an owner,
+    and `at` is the present time."""
     living = [instance for instance in cluster.instances if not instance.expired]
     some = f"{counted(cluster.pending, 'event')} wait{'s' if cluster.pending == 1 else ''}"
     waits = some if cluster.pending else "none waits"

@@ -42,10 +42,8 @@ async def in_background(work: Callable[[], T]) -> T:
 
 
 class SingleFlight:
-    """A cache that asks the database once for an answer that many viewers want at the same time.
-
-    It belongs to one event loop and does not keep failures.
-    """
+    """A cache that asks the database once for an answer that many viewers want at the same time. It belongs to one
+    event loop and does not keep failures."""
 
     def __init__(self) -> None:
         self._answers: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}
@@ -75,11 +73,9 @@ class ClientGone(PartboxError):
 
 
 async def progress_lines(work: Callable[..., int], on_end: Callable[[], None]) -> AsyncIterator[bytes]:
-    """Run `work(progress=…)` in the background and yield its progress as lines of JSON.
-
-    The lines are `{"done": …, "total": …}` after each chunk, and `{"finished": …}` or `{"error": …}` at the end.
-    `on_end()` is called at the end in both cases.
-    """
+    """Run `work(progress=…)` in the background and yield its progress as lines of JSON. The lines are `{"done": …,
+    "total": …}` after each chunk, and `{"finished": …}` or `{"error": …}` at the end. `on_end()` is called at the end
+    in both cases."""
     loop, client_gone = asyncio.get_running_loop(), threading.Event()
     lines: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
 

@@ -1,7 +1,6 @@
 """One reader of the database for all viewers of the page, once a second and only while somebody watches.
 
-A feed belongs to one event loop. Only the database calls wait in threads.
-"""
+A feed belongs to one event loop. Only the database calls wait in threads."""
 
 import asyncio
 import logging
@@ -68,10 +67,8 @@ class _SubscriptionView:
 
 
 class Diagnosis:
-    """Doctor's examinations for all viewers: one at a time, at a modest rate, and none without viewers.
-
-    `report` is the newest, None before the first. `error` is why the last examination failed, or None.
-    """
+    """Doctor's examinations for all viewers: one at a time, at a modest rate, and none without viewers. `report` is the
+    newest, None before the first. `error` is why the last examination failed, or None."""
 
     def __init__(self, examine: Callable[[], Report], clock: Callable[[], float] = time.monotonic) -> None:
         self._examine = examine
@@ -104,10 +101,8 @@ class Diagnosis:
 
 
 class Feed:
-    """A source of frames. While `keep_refreshing` is entered, `frame` changes after each `next_refresh`.
-
-    Without `diagnosis`, doctor does not run. `identity` is part of each frame, and `lags` covers the last day.
-    """
+    """A source of frames. While `keep_refreshing` is entered, `frame` changes after each `next_refresh`. Without
+    `diagnosis`, doctor does not run. `identity` is part of each frame, and `lags` covers the last day."""
 
     def __init__(
         self,

@@ -1,7 +1,6 @@
 """One overview as plain data for the page, with processes named by their positions in a list.
 
-Each process has a letter and a colour, the same as in the terminal.
-"""
+Each process has a letter and a colour, the same as in the terminal."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -47,10 +46,8 @@ def from_roster(roster: Roster) -> ProcessLabels:
 
 
 def selector_entries(overview: Overview, shown: str) -> dict[str, Any]:
-    """Return the entries of the page's subscription selector, and the number of all subscriptions.
-
-    If there are too many, those with the most waiting or dead events are kept.
-    """
+    """Return the entries of the page's subscription selector, and the number of all subscriptions. If there are too
+    many, those with the most waiting or dead events are kept."""
 
     def rank(cluster: Cluster) -> tuple[bool, int]:
         return cluster.subscription != shown, -(cluster.pending + sum(cluster.parked.values()))

@@ -60,10 +60,8 @@ class History:
 
 
 class DayOfLags:
-    """The longest lag of each subscription in every five minutes of the last day, and the newest lag.
-
-    Any thread may call. After `start_sampling`, samples are taken even while nobody watches.
-    """
+    """The longest lag of each subscription in every five minutes of the last day, and the newest lag. Any thread may
+    call. After `start_sampling`, samples are taken even while nobody watches."""
 
     def __init__(self, looks: float = SAMPLE_INTERVAL) -> None:
         self._looks = looks
@@ -93,11 +91,8 @@ class DayOfLags:
                 del self._bars[gone]
 
     def list_worst(self, most: int) -> list[tuple[str, float, list[float | None]]]:
-        """Return the `most` subscriptions with the longest lags, the worst first.
-
-        Each has its name, its newest lag in seconds, and its longest lag in every five minutes until the last sample,
-        None where there was no sample.
-        """
+        """Return the `most` subscriptions with the longest lags, the worst first. Each has its name, its newest lag in
+        seconds, and its longest lag in every five minutes until the last sample, None where there was no sample."""
         with self._lock:
             known = {name: dict(bars) for name, bars in self._bars.items()}
             now, last = dict(self._now), self._last

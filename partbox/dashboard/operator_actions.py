@@ -1,8 +1,7 @@
 """Operator commands on the page: lists of blocked aggregates and dead records, and the actions on them.
 
 Parameters and results are plain data. Each call opens a connection of its own, and raises PartboxError and
-psycopg.Error as the commands do.
-"""
+psycopg.Error as the commands do."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,12 +32,9 @@ Filters = dict[str, str]
 
 
 class OperatorActions:
-    """The actions by URL path.
-
-    Each of `actions` returns the number of records `done`, and the records that `failed` with the reason. Each of
-    `bulk` acts on all dead records that match filters. If its `progress` callback raises, the action ends between two
-    chunks.
-    """
+    """The actions by URL path. Each of `actions` returns the number of records `done`, and the records that `failed`
+    with the reason. Each of `bulk` acts on all dead records that match filters. If its `progress` callback raises, the
+    action ends between two chunks."""
 
     def __init__(self, dsn: Callable[[], str], settings: Settings) -> None:
         self._dead = dead = DeadRecords(dsn, settings)

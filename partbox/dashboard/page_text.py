@@ -1,7 +1,6 @@
 """Texts of events, errors and nodes in a form that is safe to show: short, and without invisible characters.
 
-Characters that change the direction of the text are escaped too.
-"""
+Characters that change the direction of the text are escaped too."""
 
 import unicodedata
 from datetime import datetime
@@ -38,10 +37,8 @@ def cut(text: str | None, most: int = SHORT) -> str | None:
 
 
 def error_text(error: Exception, most: int = LONG) -> str:
-    """Return the text of an error without passwords, never empty.
-
-    Only the first line of a database error is kept, which quotes no row.
-    """
+    """Return the text of an error without passwords, never empty. Only the first line of a database error is kept,
+    which quotes no row."""
     text = str(error).partition("\n")[0] if isinstance(error, psycopg.Error) else str(error)
     return cut(masked(text), most) or type(error).__name__
 

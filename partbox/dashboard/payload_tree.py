@@ -1,8 +1,7 @@
 """A payload as a tree for the browser, with numbers as written and keys in order, duplicates included.
 
 A node is a text, a bool, None, `{"number": "1.0"}`, `{"array": [node, …]}` or `{"object": [[key, node], …]}`. If a
-payload is not JSON or too large, its beginning is shown as `{"text": …}` or `{"bytes": …}`.
-"""
+payload is not JSON or too large, its beginning is shown as `{"text": …}` or `{"bytes": …}`."""
 
 import json
 from typing import Any

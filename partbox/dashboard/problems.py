@@ -38,8 +38,7 @@ class Problem:
     `level` is "bad" if events wait until an operator acts, else "warn" or "note". `name` is doctor's name of the cause.
     `since` is when the problem began, None if unknown. Commands in `remedy` are in backticks. `actions` are the
     remedies on the page: "choose" the `subscription`, "resume" it, "retry" or "skip" its blocked aggregates, "replay"
-    or "discard" its dead records.
-    """
+    or "discard" its dead records."""
 
     level: str
     name: str
@@ -61,10 +60,8 @@ class Problem:
 
 
 def merged_alike(remote: Iterable[Problem], most: Mapping[str, int]) -> list[Problem]:
-    """Merge the problems of other subscriptions that more than a few have in common.
-
-    The problem of the subscription with the most waiting events stands for all.
-    """
+    """Merge the problems of other subscriptions that more than a few have in common. The problem of the subscription
+    with the most waiting events stands for all."""
     kinds = group_by(remote, lambda each: each.name.removesuffix(f"-{each.subscription}"))
     return [each for alike in kinds.values() for each in (alike if len(alike) <= FEW else [_merge(alike, most)])]
 
@@ -87,8 +84,7 @@ def shown_problems(
 
     The list has the alarms, the alarms of other subscriptions (`remote_problems`), doctor's findings here and in
     general, and one line for each other subscription with problems. A `live` cause is decided by alarms, because they
-    are newer. Doctor adds evidence and remedy.
-    """
+    are newer. Doctor adds evidence and remedy."""
     live = {*live}
     here = [
         each

@@ -1,8 +1,7 @@
 """Records as the page shows them: search results, one record with its history, and its payload.
 
 Results are plain data, and only `payload` reads payloads. Each call opens a connection of its own, and raises
-PartboxError and psycopg.Error.
-"""
+PartboxError and psycopg.Error."""
 
 import re
 from collections.abc import Callable

@@ -226,10 +226,8 @@ class PageRoutes:
         return endpoint
 
     def _bulk_endpoint(self, act: Callable[..., int]) -> Endpoint:
-        """Return an endpoint that streams progress, and the total at the end, as lines of JSON.
-
-        A closed connection ends the action between two chunks.
-        """
+        """Return an endpoint that streams progress, and the total at the end, as lines of JSON. A closed connection
+        ends the action between two chunks."""
 
         async def endpoint(request: Request) -> Response:
             params = await _body(request)

@@ -6,8 +6,7 @@ back in binary format, and the connection's `Deadline` shuts the socket if the s
 
 On a connection opened with `prepared` (see db/connect.py) each statement is planned once. A statement that has values
 in its text is planned once for these values, so its plan leaves out the segments that the values exclude. Such segments
-would be locked and checked in every execution.
-"""
+would be locked and checked in every execution."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -63,8 +62,7 @@ def fetch(
     they are loaded.
 
     Raise `HungError` if the deadline of the connection cut it, `OperationalError` if the server closed it, and the
-    error of the server if the statement failed.
-    """
+    error of the server if the statement failed."""
     text, names = _number_parameters(name, schema, tuple(planned.items()) if planned else ())
     params = [None if values[name] is None else str(values[name]).encode() for name in names]
     with (limit := deadline.of(conn)):
@@ -130,10 +128,8 @@ def _execute(conn: Conn, text: bytes, params: list[bytes | None]) -> PGresult:
 
 
 def _statement_error(conn: Conn, result: PGresult) -> Error:
-    """Return the error of a failed result.
-
-    Stop preparing if a pooler lost the prepared statements of this connection.
-    """
+    """Return the error of a failed result. Stop preparing if a pooler lost the prepared statements of this
+    connection."""
     error = error_from_result(result)
     if isinstance(error, InvalidSqlStatementName | DuplicatePreparedStatement) and isinstance(
         conn, deadline.WatchedConnection

@@ -1,8 +1,7 @@
 """Resolve DSNs, open the connections of workers and supervisors, and check each new one.
 
 A session gets timeouts that follow from the lease, so that a worker learns that the server is gone before its lease
-ends. Behind a transaction pooler no options of a session are sent.
-"""
+ends. Behind a transaction pooler no options of a session are sent."""
 
 import os
 from collections import OrderedDict
@@ -87,12 +86,9 @@ class DsnSource:
 
 
 def resolve(dsn: Dsn | None) -> str:
-    """Return a valid libpq DSN.
-
-    A callable is called. `embedded:` starts the embedded server and gives its address. None and the empty string mean
-    the default DSN of a framework. Raise `NoDsn` if a callable gives no DSN, and `SettingsError`, which quotes no part
-    of the DSN, if it is missing or invalid.
-    """
+    """Return a valid libpq DSN. A callable is called. `embedded:` starts the embedded server and gives its address.
+    None and the empty string mean the default DSN of a framework. Raise `NoDsn` if a callable gives no DSN, and
+    `SettingsError`, which quotes no part of the DSN, if it is missing or invalid."""
     if callable(dsn):
         return _call_dsn_source(dsn)
     if not dsn and default_dsn is not None:
@@ -151,8 +147,7 @@ def connection_parameters(dsn: str, *, lease: float, pooler: bool, name: str, mo
     A dead peer is noticed within the lease. No statement takes longer than the lease, and no transaction idles longer
     than half of it. The DSN takes precedence for everything but `target_session_attrs`. With `pooler` no session
     options are sent: a transaction pooler would refuse them or leak them to other clients, so the role must carry them.
-    `more` is appended to the options.
-    """
+    `more` is appended to the options."""
     whole = max(2, int(lease))
     given = parts(dsn)
     merged: dict[str, Any] = {
@@ -270,11 +265,8 @@ def _set_up_session(conn: WatchedConnection, *, lent: bool, prepared: bool) -> N
 
 
 def use_role_search_path(conn: Conn, *, here: bool = False) -> None:
-    """Set the `search_path` back to the role's own, for SQL and tables that an operator names.
-
-    In a worker's session names without a schema are PostgreSQL's own only. `here` limits the change to the current
-    transaction.
-    """
+    """Set the `search_path` back to the role's own, for SQL and tables that an operator names. In a worker's session
+    names without a schema are PostgreSQL's own only. `here` limits the change to the current transaction."""
     if isinstance(conn, WatchedConnection) and conn.path is not None:
         conn.execute(query("search_path", "partbox"), {"path": conn.path, "here": here})
 
@@ -300,10 +292,8 @@ def is_standby(dsn: str, *, lease: float, pooler: bool = False, name: str = "par
 
 def check(conn: Conn, schema: str) -> None:
     """Raise `SchemaError` unless this is the primary of the cluster that wrote the cursors, and the role may read ids.
-
     A logical copy of the schema has the cursors of another cluster. A lost witness of the marker is written again, if
-    the role may do so and no transaction is open.
-    """
+    the role may do so and no transaction is open."""
     row = conn.execute(query("marker", schema), {}).fetchone() or (True, False, False)
     standby, original, readable, *worn = row
     if standby:
@@ -324,12 +314,9 @@ def check(conn: Conn, schema: str) -> None:
 
 
 def _detach_inherited() -> None:
-    """Replace the socket of each inherited connection by /dev/null, in a forked child.
-
-    The child must neither use nor close its parent's connections: everything that it writes reaches the parent's
-    session, and libpq sends `Terminate` even when a connection is garbage-collected. The file number stays taken
-    because libpq may still write to it.
-    """
+    """Replace the socket of each inherited connection by /dev/null, in a forked child. The child must neither use nor
+    close its parent's connections: everything that it writes reaches the parent's session, and libpq sends `Terminate`
+    even when a connection is garbage-collected. The file number stays taken because libpq may still write to it."""
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for conn in list(_open_connections):
         with suppress(Error, OSError):

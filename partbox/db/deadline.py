@@ -3,8 +3,7 @@
 A proxy that acknowledges packets and passes none on, or a stopped backend, keeps TCP content, and `statement_timeout`
 is kept by the very peer that hangs. A `Deadline` holds a duplicate of the connection's socket. One watchdog thread per
 process shuts the sockets of overdue statements. The blocking call of libpq then returns, and the connection counts as
-lost. A statement costs two stores to an attribute.
-"""
+lost. A statement costs two stores to an attribute."""
 
 import os
 import socket
@@ -42,10 +41,8 @@ def deadline_for_lease(lease: float) -> float:
 
 
 class Deadline:
-    """The time limit for each statement of one connection. A statement runs in a `with` block of its deadline.
-
-    `limit` is in seconds, `inf` for none. `is_cut` is True after the socket was shut.
-    """
+    """The time limit for each statement of one connection. A statement runs in a `with` block of its deadline. `limit`
+    is in seconds, `inf` for none. `is_cut` is True after the socket was shut."""
 
     def __init__(self, fd: int | None, limit: float) -> None:
         self.limit = limit
@@ -71,11 +68,8 @@ class Deadline:
             self._expires_at = min(self._expires_at, time.monotonic() + self.limit)
 
     def cut_if_overdue(self) -> None:
-        """Shut the socket if one statement is overdue at two checks in a row.
-
-        At the first check the answer may have arrived already: its thread may wait for a handler that holds the GIL, or
-        the whole process was stopped.
-        """
+        """Shut the socket if one statement is overdue at two checks in a row. At the first check the answer may have
+        arrived already: its thread may wait for a handler that holds the GIL, or the whole process was stopped."""
         until = self._expires_at
         if until > time.monotonic():
             return
@@ -166,10 +160,8 @@ call_in_forked_children(_reset_watchdog)
 
 
 class WatchedConnection(PlainConnection[Any]):
-    """A connection that is cut if the server does not answer in time, with the state of its session.
-
-    Psycopg sends each statement by `wait`; `db.blocking` sends it by libpq's own call.
-    """
+    """A connection that is cut if the server does not answer in time, with the state of its session. Psycopg sends each
+    statement by `wait`; `db.blocking` sends it by libpq's own call."""
 
     deadline: Deadline = NO_DEADLINE
     lent: bool = False  # an application's code uses it too, and may change how values are converted

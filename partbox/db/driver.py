@@ -5,8 +5,7 @@ statement, as sqlcommenter does. Others replace `Cursor.execute`. `opentelemetry
 before partbox is imported. So psycopg's source is executed once more beside the imported modules, and the methods are
 taken from there. The imported modules stay patched, and the application's own connections are traced as ever.
 
-Methods that call `super()` or that a decorator makes are inherited.
-"""
+Methods that call `super()` or that a decorator makes are inherited."""
 
 from collections.abc import Callable
 from importlib.util import find_spec, module_from_spec

@@ -20,21 +20,16 @@ STATEMENT_TIMEOUT = 30.0
 
 @contextmanager
 def session(dsn: Callable[[], str], settings: Settings, name: str) -> Iterator[Conn]:
-    """Connect to the primary with autocommit, check the schema, and yield the connection. Close it at the end.
-
-    `name` appears in `pg_stat_activity`. Raise `SchemaError` if only a standby answers or the schema cannot be used.
-    """
+    """Connect to the primary with autocommit, check the schema, and yield the connection. Close it at the end. `name`
+    appears in `pg_stat_activity`. Raise `SchemaError` if only a standby answers or the schema cannot be used."""
     with _connect_primary(dsn(), settings, name) as conn:
         migrate.check(conn, settings.schema_name)
         yield conn
 
 
 def _connect_primary(dsn: str, settings: Settings, name: str) -> Conn:
-    """Connect, or raise `SchemaError` if only a standby answers.
-
-    Libpq says just that a session would be read-only, which may have other causes. So a second connection asks for a
-    standby.
-    """
+    """Connect, or raise `SchemaError` if only a standby answers. Libpq says just that a session would be read-only,
+    which may have other causes. So a second connection asks for a standby."""
     try:
         return connect(dsn, lease=STATEMENT_TIMEOUT, pooler=settings.pooler, name=name)
     # A second attempt would wait, or be refused, once more.

@@ -5,8 +5,7 @@ Another distribution passes the folder of its own named queries as `queries`.
 Statements are composed by `psycopg.sql`, never formatted. `{schema}` becomes an identifier, `{sequence}` and `{bell}`
 literals with names of sequences, `{channel}` a literal with the channel of rings. The name of another query becomes
 that query, without its comment. Everything else is a bound parameter. Only an import reads a table with a given name:
-see `sql/queries/imports.sql`.
-"""
+see `sql/queries/imports.sql`."""
 
 import re
 from collections.abc import Callable

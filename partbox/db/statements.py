@@ -1,7 +1,6 @@
 """The text of statements that an application's library runs through its adapter, on the application's own connection.
 
-Each is a function of the schema and caches its text per schema. The types at the end are the connections.
-"""
+Each is a function of the schema and caches its text per schema. The types at the end are the connections."""
 
 from collections.abc import Callable
 from functools import cache, partial

@@ -3,8 +3,7 @@
 Adapters belong to the application, which registers them for the process (`psycopg.adapters`) or on the connection that
 it publishes on. A dumper that turns a `list` into jsonb breaks every statement that takes an array, and a loader
 changes the types of results. So our own statements use `DEFAULTS`. Nothing is copied from `psycopg.adapters`, which may
-be changed before partbox is imported.
-"""
+be changed before partbox is imported."""
 
 import json
 from datetime import UTC, datetime

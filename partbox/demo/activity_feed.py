@@ -40,10 +40,8 @@ class ActivityFeed(NewsFeed):
         self.report(text)
 
     def report_departure(self, process: Instance, how: str, at: float | None = None) -> None:
-        """Report how a process goes, with its name in the place of the braces.
-
-        Its partitions move from the time `at` on, by default from now on.
-        """
+        """Report how a process goes, with its name in the place of the braces. Its partitions move from the time `at`
+        on, by default from now on."""
         self._expected.add(process.instance_id)
         if process.partitions:
             self._moving_since = self._moving_since or at or time.monotonic()

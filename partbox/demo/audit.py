@@ -1,8 +1,7 @@
 """The record of all deliveries, and its audit: each order's steps in order, none lost, none made up.
 
 All worker processes append to one file. A delivery is a single write of 64 bytes, which never spans two pages. So the
-file has the order in which the handlers ran, across processes, and a killed process leaves no partial delivery.
-"""
+file has the order in which the handlers ran, across processes, and a killed process leaves no partial delivery."""
 
 import os
 import struct
@@ -22,11 +21,8 @@ DELIVERY: Final = struct.Struct("<qBBHiqqq24x")
 
 
 class RecordedDelivery(NamedTuple):
-    """One call of the handler.
-
-    `step` counts from 1. `sent` and `handled` are monotonic nanoseconds of this machine. `declined` means that the
-    publishing transaction was rolled back, so that no handler should get the event.
-    """
+    """One call of the handler. `step` counts from 1. `sent` and `handled` are monotonic nanoseconds of this machine.
+    `declined` means that the publishing transaction was rolled back, so that no handler should get the event."""
 
     order: int
     step: int
@@ -68,10 +64,8 @@ class DemoRecorder:
 
 
 class _Owner(NamedTuple):
-    """The last process that delivered in a partition.
-
-    `after_kill` is True if the process before was killed with work unsaved.
-    """
+    """The last process that delivered in a partition. `after_kill` is True if the process before was killed with work
+    unsaved."""
 
     epoch: int
     pid: int
@@ -83,8 +77,7 @@ class DeliveryAudit:
 
     `delivered` counts events, `duplicates` counts further deliveries of the same events, and `unexplained` counts the
     duplicates without a kill. `out_of_order` counts deliveries whose previous step was never delivered, or whose owner
-    had already been succeeded. `phantoms` were published by transactions that were rolled back.
-    """
+    had already been succeeded. `phantoms` were published by transactions that were rolled back."""
 
     def __init__(self, path: Path) -> None:
         path.touch(0o600)
@@ -159,10 +152,8 @@ WINDOW = 3.0  # seconds
 
 
 class Throughput(NamedTuple):
-    """Counts of all events so far, rates per second, and lags.
-
-    The rates and `lags` are those of the last seconds, and `rates` is by pid.
-    """
+    """Counts of all events so far, rates per second, and lags. The rates and `lags` are those of the last seconds, and
+    `rates` is by pid."""
 
     published: int
     published_rate: float
@@ -173,18 +164,14 @@ class Throughput(NamedTuple):
 
     @property
     def pending(self) -> int:
-        """Events published and not delivered yet.
-
-        Not negative, because a delivery may be recorded before its publisher has counted the event.
-        """
+        """Events published and not delivered yet. Not negative, because a delivery may be recorded before its publisher
+        has counted the event."""
         return max(0, self.published - self.delivered)
 
 
 class DeliveryMeter:
-    """A meter of rates and lags, with monotonic times.
-
-    Lags are the median and the 99th percentile in seconds, or None if nothing was delivered.
-    """
+    """A meter of rates and lags, with monotonic times. Lags are the median and the 99th percentile in seconds, or None
+    if nothing was delivered."""
 
     def __init__(self, now: float) -> None:
         self._began = now

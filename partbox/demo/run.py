@@ -45,10 +45,8 @@ ACT_PAUSE = 4.0
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """The arguments of the demo.
-
-    `rate` is in events per second. `seconds` is 0 for a run until Ctrl-C. `dsn` is None for an embedded database.
-    """
+    """The arguments of the demo. `rate` is in events per second. `seconds` is 0 for a run until Ctrl-C. `dsn` is None
+    for an embedded database."""
 
     seconds: float = 0.0
     processes: int = 4
@@ -58,10 +56,8 @@ class DemoPlan:
 
 
 def run_demo(plan: DemoPlan, out: TextIO) -> Summary:
-    """Run the demo, show it on `out`, and remove all of its processes, files and schemas afterwards.
-
-    Raise PartboxError or psycopg.Error if the demo cannot go on.
-    """
+    """Run the demo, show it on `out`, and remove all of its processes, files and schemas afterwards. Raise PartboxError
+    or psycopg.Error if the demo cannot go on."""
     require_workers()
     screen = Screen(out)
     with Interrupts() as interrupts:
@@ -75,10 +71,8 @@ def run_demo(plan: DemoPlan, out: TextIO) -> Summary:
 
 
 class Churn:
-    """A sequence of kills, additions and removals of processes.
-
-    It acts only while no partition is moving, so that each act can be seen by itself.
-    """
+    """A sequence of kills, additions and removals of processes. It acts only while no partition is moving, so that each
+    act can be seen by itself."""
 
     def __init__(self, supervisor: Supervisor, processes: int, feed: ActivityFeed, audit: DeliveryAudit) -> None:
         self._supervisor = supervisor

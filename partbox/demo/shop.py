@@ -19,11 +19,9 @@ MAX_BACKLOG = 0.5
 
 
 class Shop:
-    """A shop whose clerks work concurrently on the same orders.
-
-    An order's row lock serialises competing clerks. `rate` is in events per second. `published` counts committed
-    events, and `rolled_back` counts events that no handler may get.
-    """
+    """A shop whose clerks work concurrently on the same orders. An order's row lock serialises competing clerks. `rate`
+    is in events per second. `published` counts committed events, and `rolled_back` counts events that no handler may
+    get."""
 
     def __init__(self, outbox: Outbox, rate: float) -> None:
         self._outbox = outbox

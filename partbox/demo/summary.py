@@ -15,11 +15,9 @@ CUT_SHORT = 130
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Counts of events, and lags in milliseconds, None if nothing was delivered.
-
-    `published` is by the shop's own table, `delivered` by the handlers' records. `made_up` events were delivered
-    although their transaction was rolled back. `cut_short` means that the demo did not wait for the last events.
-    """
+    """Counts of events, and lags in milliseconds, None if nothing was delivered. `published` is by the shop's own
+    table, `delivered` by the handlers' records. `made_up` events were delivered although their transaction was rolled
+    back. `cut_short` means that the demo did not wait for the last events."""
 
     published: int
     delivered: int

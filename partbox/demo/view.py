@@ -27,11 +27,9 @@ TOTALS = 7  # lines
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The state of the demo at one moment.
-
-    `elapsed` is None until the shop opens. `seconds` is 0 for a run without an end. `moved` are partitions that have
-    just changed owner. `page` is the address of the live page, if there is one.
-    """
+    """The state of the demo at one moment. `elapsed` is None until the shop opens. `seconds` is 0 for a run without
+    an end. `moved` are partitions that have just changed owner. `page` is the address of the live page, if there is
+    one."""
 
     elapsed: float | None
     seconds: float
@@ -142,10 +140,8 @@ FOR_PIPES = 300  # columns
 
 
 class Screen:
-    """An output of frames and news.
-
-    `show` is called inside `live()`, and `print_happening` and `report` at any time.
-    """
+    """An output of frames and news. `show` is called inside `live()`, and `print_happening` and `report` at any
+    time."""
 
     def __init__(self, out: TextIO) -> None:
         console = Console(file=out, highlight=False)

@@ -21,11 +21,9 @@ DATA: Final = "db"
 
 @contextmanager
 def workspace(dsn: str | None, schema: str, options: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """Create a folder and a migrated schema, yield the DSN and the folder, and remove both at the end.
-
-    Without `dsn`, the database is a server in the folder, with these `options`. Raise SettingsError if the schema
-    exists in a user's database.
-    """
+    """Create a folder and a migrated schema, yield the DSN and the folder, and remove both at the end. Without `dsn`,
+    the database is a server in the folder, with these `options`. Raise SettingsError if the schema exists in a user's
+    database."""
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder("demo"))
         if dsn is None:

@@ -68,10 +68,8 @@ class RecordAdmin(ReadOnly):
 
 
 class SubscriptionFilter(admin.SimpleListFilter):
-    """A filter that always selects one subscription.
-
-    A record may be dead in several subscriptions, and the record id is the key here.
-    """
+    """A filter that always selects one subscription. A record may be dead in several subscriptions, and the record id
+    is the key here."""
 
     title = "subscription"
     parameter_name = "subscription"

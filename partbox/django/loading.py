@@ -21,8 +21,7 @@ class FreshConnections:
 
     All `async def` handlers share the connections of the thread in which `sync_to_async` runs. Old connections are
     closed there only while no handler runs, because a handler that ends would close the cursor that another one reads
-    from, as in `aiterator()`. Broken connections are closed at once.
-    """
+    from, as in `aiterator()`. Broken connections are closed at once."""
 
     _running: ClassVar[set["FreshConnections"]] = set()
 

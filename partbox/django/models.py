@@ -11,11 +11,9 @@ from partbox.django.conf import table
 
 
 class Json(models.JSONField):
-    """A field of type json, which psycopg decodes. Django's own field has the type jsonb and decodes by itself.
-
-    Filters compare as jsonb, because json has no operators. Values that are read are not cast, because jsonb cannot
-    hold U+0000.
-    """
+    """A field of type json, which psycopg decodes. Django's own field has the type jsonb and decodes by itself. Filters
+    compare as jsonb, because json has no operators. Values that are read are not cast, because jsonb cannot hold
+    U+0000."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         return value

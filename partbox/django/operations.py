@@ -12,11 +12,9 @@ from partbox.errors import SchemaError
 
 
 class Upgrade(Operation):
-    """Upgrade the schema to the version of this program if it is below `version`, on the alias of PARTBOX only.
-
-    The upgrade goes all the way at once, because the functions are those of the newest version. Later migrations find
-    nothing to do.
-    """
+    """Upgrade the schema to the version of this program if it is below `version`, on the alias of PARTBOX only. The
+    upgrade goes all the way at once, because the functions are those of the newest version. Later migrations find
+    nothing to do."""
 
     reduces_to_sql = False
     reversible = False

@@ -1,7 +1,6 @@
 """The outbox of a Django project as commands and worker processes import it: `partbox.django.target:outbox`.
 
-A worker process starts as a new program, and finds Django's settings by DJANGO_SETTINGS_MODULE.
-"""
+A worker process starts as a new program, and finds Django's settings by DJANGO_SETTINGS_MODULE."""
 
 import django
 from django.apps import apps

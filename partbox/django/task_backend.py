@@ -28,11 +28,8 @@ STATUS = {"done": base.TaskResultStatus.SUCCESSFUL, "dead": FAILED, "discarded":
 
 
 class PartboxBackend(BaseTaskBackend):
-    """A backend for Django's tasks.
-
-    OPTIONS are the options of a handler, such as max_attempts, and `subscription`. The id of a result names the record,
-    so that the key of the log finds it. Return values of tasks are not kept.
-    """
+    """A backend for Django's tasks. OPTIONS are the options of a handler, such as max_attempts, and `subscription`. The
+    id of a result names the record, so that the key of the log finds it. Return values of tasks are not kept."""
 
     supports_defer = True
     supports_async_task = True

@@ -1,7 +1,6 @@
 """Conversion of task calls to events and back.
 
-Tasks are Django's own from version 6 on, and before those of the package django-tasks, which has the same names.
-"""
+Tasks are Django's own from version 6 on, and before those of the package django-tasks, which has the same names."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC
@@ -37,11 +36,8 @@ def aggregate_type(alias: str) -> str:
 
 
 def event(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Event:
-    """Return the event of a call, with the path of the function as its type.
-
-    Raise TypeError for arguments that are not JSON. TaskResult would refuse such arguments only after the event is
-    committed.
-    """
+    """Return the event of a call, with the path of the function as its type. Raise TypeError for arguments that are not
+    JSON. TaskResult would refuse such arguments only after the event is committed."""
     payload = {"args": normalize_json(list(args)), "kwargs": normalize_json(dict(kwargs)), "queue": task.queue_name}
     at = task.run_after
     if at is not None and timezone.is_naive(at):

@@ -1,8 +1,7 @@
 """A backend for Django's tasks: `TASKS = {"default": {"BACKEND": "partbox.django.tasks.PartboxBackend"}}`.
 
 Celery, Dramatiq and others import the module `tasks` of each installed app, and all modules in it if it is a package.
-So this is a separate module, which needs django-tasks only when the backend is used.
-"""
+So this is a separate module, which needs django-tasks only when the backend is used."""
 
 from typing import TYPE_CHECKING, Any
 

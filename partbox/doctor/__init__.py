@@ -1,4 +1,3 @@
 """`partbox doctor`: finds the causes of trouble in an outbox, with remedies.
 
-`db.inspect.evidence` reads the evidence, and `checks` turn it into findings.
-"""
+`db.inspect.evidence` reads the evidence, and `checks` turn it into findings."""

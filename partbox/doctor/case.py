@@ -23,11 +23,9 @@ UNFINISHED_STATES = ("retrying", "deferred", "held", "ready")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The evidence of one moment, on which the checks judge.
-
-    `before` holds the numbers of some seconds earlier, or None if no second look was needed. `skew` is the number of
-    seconds by which this host's clock is ahead of the database's.
-    """
+    """The evidence of one moment, on which the checks judge. `before` holds the numbers of some seconds earlier, or
+    None if no second look was needed. `skew` is the number of seconds by which this host's clock is ahead of the
+    database's."""
 
     schema: str
     evidence: Evidence
@@ -86,11 +84,9 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A cause of trouble that was found, with a summary of one sentence, the evidence and the remedies.
-
-    Remedies have their commands in backticks. `cause` is the name of the check, `since` is None if the beginning is
-    unknown, and `subscription` is None if the finding concerns all.
-    """
+    """A cause of trouble that was found, with a summary of one sentence, the evidence and the remedies. Remedies have
+    their commands in backticks. `cause` is the name of the check, `since` is None if the beginning is unknown, and
+    `subscription` is None if the finding concerns all."""
 
     severity: Severity
     summary: str
@@ -102,11 +98,8 @@ class Finding:
 
 
 class Symptom(NamedTuple):
-    """A finding as a check yields it, without the cause.
-
-    A `severity` of None stands for the first severity of the check. `lasts` is the number of seconds since the trouble
-    began.
-    """
+    """A finding as a check yields it, without the cause. A `severity` of None stands for the first severity of the
+    check. `lasts` is the number of seconds since the trouble began."""
 
     summary: str
     evidence: tuple[str, ...] = ()
@@ -122,11 +115,8 @@ ClusterCheck = Callable[[Case, Cluster], Iterable[Symptom]]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check for one cause of trouble.
-
-    `judge` is None for a cause that raises an error before there is a case. `meaning` is the text for the
-    documentation.
-    """
+    """A check for one cause of trouble. `judge` is None for a cause that raises an error before there is a case.
+    `meaning` is the text for the documentation."""
 
     name: str
     severities: tuple[Severity, ...]
@@ -195,10 +185,8 @@ def unowned_partitions(cluster: Cluster) -> list[PartitionStats]:
 
 
 def stalled_partitions(cluster: Cluster) -> list[PartitionStats]:
-    """Return the partitions with pending records that have made no progress for minutes, or whose owner is idle.
-
-    A partition is left out if its owner has events that wait under a limit.
-    """
+    """Return the partitions with pending records that have made no progress for minutes, or whose owner is idle. A
+    partition is left out if its owner has events that wait under a limit."""
     idle_owners = idle_processes(cluster)
     limited = {each.instance_id for each in cluster.instances if _is_limited(each)}
     waiting = (each for each in cluster.partitions if each.pending and each.owner not in limited)
@@ -206,10 +194,8 @@ def stalled_partitions(cluster: Cluster) -> list[PartitionStats]:
 
 
 def idle_processes(cluster: Cluster) -> set[UUID]:
-    """Return the processes that have made no progress in any of their partitions with pending records.
-
-    A process is left out if it reports a handler that runs for long, or events that wait under a limit.
-    """
+    """Return the processes that have made no progress in any of their partitions with pending records. A process is
+    left out if it reports a handler that runs for long, or events that wait under a limit."""
     stalled_for: dict[UUID, float] = {}
     for each in cluster.partitions:
         if each.pending and each.owner is not None:
@@ -223,10 +209,8 @@ def idle_processes(cluster: Cluster) -> set[UUID]:
 
 
 def _is_limited(process: Instance) -> bool:
-    """Return True if the process has reported in the last seconds that a limit holds back events.
-
-    A living process reports that every two seconds, so an old report proves nothing.
-    """
+    """Return True if the process has reported in the last seconds that a limit holds back events. A living process
+    reports that every two seconds, so an old report proves nothing."""
     return (process.limits_age or 0.0) < REPORT_AGE_LIMIT and any(each.waiting for each in process.limits)
 
 

@@ -51,10 +51,8 @@ def examine(
     wait: Callable[[float], object] = time.sleep,
     clock: Callable[[], float] = time.time,
 ) -> Report:
-    """Examine the outbox and return a report. Nothing is changed.
-
-    Raise SchemaError or psycopg.Error if there is no outbox that can be read.
-    """
+    """Examine the outbox and return a report. Nothing is changed. Raise SchemaError or psycopg.Error if there is no
+    outbox that can be read."""
     with connect(dsn(), lease=STATEMENT_TIMEOUT, pooler=settings.pooler, name="partbox doctor") as conn:
         return report(settings.schema_name, judge(_build_case(conn, settings.schema_name, limits, wait, clock)))
 
@@ -85,11 +83,9 @@ def _build_case(
 
 
 def _needs_second_look(seen: Overview) -> bool:
-    """Return True if a second look is needed to tell a lasting trouble from a passing one.
-
-    A second look tells a handover from a partition that nobody takes, a burst from a growing backlog, and records that
-    just became visible from records that have waited.
-    """
+    """Return True if a second look is needed to tell a lasting trouble from a passing one. A second look tells a
+    handover from a partition that nobody takes, a burst from a growing backlog, and records that just became visible
+    from records that have waited."""
     return any(
         unowned_partitions(each)
         or stalled_partitions(each)
@@ -100,10 +96,8 @@ def _needs_second_look(seen: Overview) -> bool:
 
 
 def _clock_skew(evidence: Evidence, before: float, after: float) -> float:
-    """Return the seconds by which this host's clock is ahead of the database's.
-
-    The database's clock was read between the local times `before` and `after`.
-    """
+    """Return the seconds by which this host's clock is ahead of the database's. The database's clock was read between
+    the local times `before` and `after`."""
     if evidence.server is None:
         return 0.0
     there = evidence.server.clock

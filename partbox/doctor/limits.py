@@ -9,10 +9,8 @@ LONG_TRANSACTION = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Thresholds that follow from the settings. The other thresholds are constants.
-
-    `transaction` is the longest time for which a transaction may stay open.
-    """
+    """Thresholds that follow from the settings. The other thresholds are constants. `transaction` is the longest time
+    for which a transaction may stay open."""
 
     transaction: float = LONG_TRANSACTION
     lease: float = 6.0
@@ -26,18 +24,14 @@ class Limits:
 
     @property
     def overdue(self) -> float:
-        """The age in seconds from which a record should have been deleted by three purges.
-
-        A full segment is emptied as a whole, which may be a quarter of the retention later.
-        """
+        """The age in seconds from which a record should have been deleted by three purges. A full segment is emptied as
+        a whole, which may be a quarter of the retention later."""
         return 1.25 * self.retain_done + 3 * self.purge_interval
 
     @property
     def braked(self) -> int:
-        """The number of open parked rows from which a partition reads hardly anything new.
-
-        Running records count as well.
-        """
+        """The number of open parked rows from which a partition reads hardly anything new. Running records count as
+        well."""
         return max(1, self.max_parked * 9 // 10)
 
     @property

@@ -17,10 +17,8 @@ _LONGEST = 100  # characters of a name that people still copy
 
 
 def is_copyable(*names: str) -> bool:
-    """Return True if the names can be put into a command that people copy.
-
-    A long name cannot be copied, and a name with control characters may act on the terminal.
-    """
+    """Return True if the names can be put into a command that people copy. A long name cannot be copied, and a name
+    with control characters may act on the terminal."""
     return all(each.isprintable() and len(each) <= _LONGEST for each in names)
 
 
@@ -47,10 +45,8 @@ def session(each: OpenSession) -> str:
 
 
 def end_session_text(pid: int, application: str | None) -> str:
-    """Return a text that says how to end a session. The text follows "or".
-
-    The session of a worker's listener is not terminated, because that process does not read.
-    """
+    """Return a text that says how to end a session. The text follows "or". The session of a worker's listener is not
+    terminated, because that process does not read."""
     if application == LISTENER:
         return "look at its worker process, which does not take what it is sent: continue, or end, a stopped one"
     return f"end it: `select pg_terminate_backend({pid})`"

@@ -2,8 +2,7 @@
 
 All processes that name a folder share its server. The first process starts the server, and the last one stops it at its
 exit. Each process holds a lock that disappears with the process, so a killed process counts as gone. If the last
-process is killed, the server runs until the next process that uses it exits.
-"""
+process is killed, the server runs until the next process that uses it exits."""
 
 import atexit
 import os
@@ -22,10 +21,8 @@ _locks_guard = threading.Lock()
 
 
 def resolve(dsn: str) -> str:
-    """Return a DSN that libpq understands, and start the server if `dsn` is an embedded one.
-
-    The server then runs at least until this process exits. Raise PartboxError if it cannot run.
-    """
+    """Return a DSN that libpq understands, and start the server if `dsn` is an embedded one. The server then runs at
+    least until this process exits. Raise PartboxError if it cannot run."""
     if not dsn.startswith(PREFIX):
         return dsn
     server = Server(folder(dsn))

@@ -1,8 +1,7 @@
 """Other processes of this machine, and locks between processes on files.
 
 A lock disappears with its holder, however the holder ends. Windows has no fcntl and no embedded server, but this module
-must still import there.
-"""
+must still import there."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress

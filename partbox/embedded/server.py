@@ -38,11 +38,9 @@ _PATIENCE = 60.0  # seconds
 
 
 class Server:
-    """A PostgreSQL server over one folder, of any version.
-
-    `binaries` is a folder with initdb, pg_ctl and postgres, by default that of `programs.binaries`. `options` are
-    server settings for this start. Raise SettingsError if the folder or the binaries cannot be used.
-    """
+    """A PostgreSQL server over one folder, of any version. `binaries` is a folder with initdb, pg_ctl and postgres, by
+    default that of `programs.binaries`. `options` are server settings for this start. Raise SettingsError if the folder
+    or the binaries cannot be used."""
 
     def __init__(
         self, data: Path, *, binaries: Path | None = None, options: Mapping[str, str] = MappingProxyType({})
@@ -93,10 +91,8 @@ class Server:
 
     @contextmanager
     def guard_folder(self) -> Iterator[None]:
-        """Keep other processes from starting or stopping the server.
-
-        Raise SettingsError if the folder cannot be used.
-        """
+        """Keep other processes from starting or stopping the server. Raise SettingsError if the folder cannot be
+        used."""
         self._prepare()
         with lock_file(self.data / "start.lock"):
             yield
@@ -118,10 +114,8 @@ class Server:
 
     @property
     def _postmaster(self) -> int | None:
-        """The pid of this server's postmaster, or None.
-
-        The pid file may be left by a crash and name another process by now.
-        """
+        """The pid of this server's postmaster, or None. The pid file may be left by a crash and name another process by
+        now."""
         try:
             pid = int((self._pgdata / "postmaster.pid").read_text().split("\n", 1)[0])
         except (FileNotFoundError, NotADirectoryError, ValueError):

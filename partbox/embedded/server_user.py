@@ -1,8 +1,7 @@
 """The system user that runs the embedded server for root, because PostgreSQL refuses to run as root.
 
 That user must enter the data folder and execute the binaries. Nothing that exists is opened to it: a data folder out of
-its reach is refused, and binaries out of its reach are copied once to a place within it.
-"""
+its reach is refused, and binaries out of its reach are copied once to a place within it."""
 
 import hashlib
 import os
@@ -89,10 +88,8 @@ def make_open_folder(path: Path) -> Path:
 
 
 def make_private_folder(path: Path, user: "pwd.struct_passwd | None") -> Path:
-    """Create `path` for the server's user alone.
-
-    Raise SettingsError if it exists and belongs to somebody else or is open to others.
-    """
+    """Create `path` for the server's user alone. Raise SettingsError if it exists and belongs to somebody else or is
+    open to others."""
     owner = user.pw_uid if user else os.geteuid()
     try:
         path.mkdir(mode=0o700)

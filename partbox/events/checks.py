@@ -1,7 +1,6 @@
 """Checks of the fields of an event. Each function returns the field as it is stored, or raises PublishError.
 
-The constants at the top are names that are reserved for partbox.
-"""
+The constants at the top are names that are reserved for partbox."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta

@@ -36,11 +36,8 @@ _classes: dict[str, type] = {}
 
 @dataclass(frozen=True, slots=True)
 class EventType:
-    """A class that is declared as an event type.
-
-    `key` selects the aggregate id of an instance, and `tenant` its tenant id. None means that there is none. `version`
-    counts from 1.
-    """
+    """A class that is declared as an event type. `key` selects the aggregate id of an instance, and `tenant` its tenant
+    id. None means that there is none. `version` counts from 1."""
 
     name: str
     cls: type
@@ -80,20 +77,16 @@ def dataschema(name: str, version: int | str) -> str:
 
 
 def type_name(field: str, value: str | Enum | type) -> str:
-    """Return an event type as text. A declared class stands for its name, an Enum for its value.
-
-    Raise PublishError if the value is not an event type.
-    """
+    """Return an event type as text. A declared class stands for its name, an Enum for its value. Raise PublishError if
+    the value is not an event type."""
     if not isinstance(value, type):
         return checks.kind(field, value)
     return _require_declaration(value).name
 
 
 def declaration_of(event: Any) -> EventType:
-    """Return the declaration of an instance's class.
-
-    If there is none, raise PublishError, which quotes nothing of the instance.
-    """
+    """Return the declaration of an instance's class. If there is none, raise PublishError, which quotes nothing of the
+    instance."""
     if isinstance(event, type):
         raise PublishError(f"{event.__qualname__} is a class: publish an instance of it")
     return _require_declaration(type(event))
@@ -154,8 +147,7 @@ def event(
     attributes (their texts are joined with `/`), or a function of the instance. Without a key, the events have no
     order. `tenant` selects the tenant id in the same way. `version` counts from 1. Raise it with each change that
     readers of the old version cannot take, and register `outbox.upcast` for stored events. Raise RegistrationError for
-    a class of another kind, for an attribute that the class lacks, or for a second class with the same name.
-    """
+    a class of another kind, for an attribute that the class lacks, or for a second class with the same name."""
     declare = partial(_declare, name=name, aggregate_type=aggregate_type, key=key, tenant=tenant, version=version)
     return declare if cls is None else declare(cls)
 
@@ -216,11 +208,9 @@ def _register(new: EventType) -> None:
 
 
 def _is_still_defined(old: type, new: type) -> bool:
-    """Return True if `old` is still defined in its module and `new` is a different class.
-
-    `new` may also be the same class, defined again: a module runs again when it is reloaded, and runs under two names
-    if it is the main program.
-    """
+    """Return True if `old` is still defined in its module and `new` is a different class. `new` may also be the same
+    class, defined again: a module runs again when it is reloaded, and runs under two names if it is the main
+    program."""
     module = sys.modules.get(old.__module__)
     found: Any = module
     for step in old.__qualname__.split("."):

@@ -82,11 +82,8 @@ class ClaimContext(NamedTuple):
 
 
 class DeliveredEvent(Generic[Payload_co]):
-    """The event that a handler receives. Fields are decoded on access.
-
-    The payload of a `DeliveredEvent[OrderPlaced]` is an OrderPlaced. `record` is the row as read from the log.
-    `partbox.events.record` names its columns.
-    """
+    """The event that a handler receives. Fields are decoded on access. The payload of a `DeliveredEvent[OrderPlaced]`
+    is an OrderPlaced. `record` is the row as read from the log. `partbox.events.record` names its columns."""
 
     __slots__ = ("_claim", "_payload", "attempt", "ignored", "limit_key", "parked", "record")
 
@@ -219,8 +216,7 @@ class DeliveredEvent(Generic[Payload_co]):
 
         The stored form is read: from JSON, even a strict model accepts texts for times, UUIDs and Decimals. A payload
         of an older version of an event class is first converted by `outbox.upcast`. Raise NewerVersionError if the
-        version is newer than the class.
-        """
+        version is newer than the class."""
         # Imported late, because the libraries behind it take long to load.
         from partbox.events.reading import read_payload
 
@@ -258,10 +254,8 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def available_at(self) -> datetime | None:
-        """The time (UTC) before which the event was not delivered, also if set by `deliver_after`.
-
-        None without a delay.
-        """
+        """The time (UTC) before which the event was not delivered, also if set by `deliver_after`. None without a
+        delay."""
         return None if self.record[AVAILABLE_AT] is None else _to_datetime(self.record[AVAILABLE_AT])
 
     @property
@@ -293,10 +287,8 @@ class DeliveredEvent(Generic[Payload_co]):
 
 
 def first_deliveries(rows: Iterable[Row], claim: ClaimContext) -> list[DeliveredEvent]:
-    """Return the events of some rows at their first attempt.
-
-    Calling the class for each row would take twice as long.
-    """
+    """Return the events of some rows at their first attempt. Calling the class for each row would take twice as
+    long."""
     made = []
     for row in rows:
         event = _new_object(DeliveredEvent)
@@ -306,10 +298,8 @@ def first_deliveries(rows: Iterable[Row], claim: ClaimContext) -> list[Delivered
 
 
 def _publisher_headers(headers: dict[str, str]) -> dict[str, str]:
-    """Return the headers without partbox's own.
-
-    Raise AttributeError if another program wrote the headers and they are not a JSON object.
-    """
+    """Return the headers without partbox's own. Raise AttributeError if another program wrote the headers and they are
+    not a JSON object."""
     given = headers.items()
     for name in headers:
         if name.startswith(HEADER_PREFIX):
@@ -318,10 +308,8 @@ def _publisher_headers(headers: dict[str, str]) -> dict[str, str]:
 
 
 def _to_datetime(raw: bytes) -> datetime:
-    """Return a time.
-
-    Infinity, and years that Python does not support, become the last or first moment of `datetime`.
-    """
+    """Return a time. Infinity, and years that Python does not support, become the last or first moment of
+    `datetime`."""
     since = microseconds(raw)
     try:
         return EPOCH + timedelta(0, 0, since)

@@ -64,8 +64,7 @@ class Event:
     Names have at most 255 characters, ids at most 8 KiB. `occurred_at` is the database's time by default. Among all
     events with the same `idempotency_key` (1 to 255 characters), only the first is published, for as long as keys are
     kept. `version` is the version of the payload's class. Readers treat an event without a version as version 1. Two
-    events are equal if all their fields are equal. The hash is the hash of `event_id`.
-    """
+    events are equal if all their fields are equal. The hash is the hash of `event_id`."""
 
     event_type: str
     payload: Any = field(repr=False)
@@ -133,10 +132,8 @@ class Event:
         return hash(self.event_id)
 
     def with_headers(self, more: Mapping[str, str]) -> "Event":
-        """Return a copy of the event with additional headers. Headers that the event already has stay.
-
-        The additional headers do not count against the event's limit. Raise PublishError if they are invalid.
-        """
+        """Return a copy of the event with additional headers. Headers that the event already has stay. The additional
+        headers do not count against the event's limit. Raise PublishError if they are invalid."""
         same = object.__new__(Event)
         for name in self.__slots__:
             _set_field(same, name, getattr(self, name))
@@ -150,10 +147,8 @@ class Event:
 
 
 def _without_id(unknown: Mapping[str, Any]) -> bool:
-    """Return True if `dataclasses.replace` copies an event whose aggregate id was left out.
-
-    Raise PublishError for any other unknown keyword.
-    """
+    """Return True if `dataclasses.replace` copies an event whose aggregate id was left out. Raise PublishError for any
+    other unknown keyword."""
     for name in unknown.keys() - {"_without_id"}:
         raise PublishError(f"an event has no field {checks.quoted(name)}: {hint(name, EventFields.__annotations__)}")
     return bool(unknown["_without_id"])
@@ -162,10 +157,8 @@ def _without_id(unknown: Mapping[str, Any]) -> bool:
 def _fields_from_class(
     given: Any, aggregate_type: str | Enum, aggregate_id: Any, tenant_id: str | None, version: int | None
 ) -> tuple[Any, ...]:
-    """Return the type, aggregate type, aggregate id, tenant id and version of an instance of an event class.
-
-    Fields that are given take precedence over the class.
-    """
+    """Return the type, aggregate type, aggregate id, tenant id and version of an instance of an event class. Fields
+    that are given take precedence over the class."""
     event = given.payload if type(given) is BorrowedPayload else given
     if isinstance(event, str | Enum):
         raise PublishError(f"{event!r} has no payload: give one (None is JSON null), or an Event")

@@ -20,11 +20,9 @@ class NumberedEvent(NamedTuple):
 
 
 class EventList(MutableSequence[Any]):
-    """A list of events that remembers the order in which events were added, also relative to other entities' lists.
-
-    An EventList is equal to a plain list of the same events. `on_event` is called with the list whenever an event is
-    added.
-    """
+    """A list of events that remembers the order in which events were added, also relative to other entities' lists. An
+    EventList is equal to a plain list of the same events. `on_event` is called with the list whenever an event is
+    added."""
 
     __slots__ = ("_gathered", "on_event")
 
@@ -90,8 +88,7 @@ class EventsMixin:
     Instances have the list however they were created or loaded.
 
     `partbox.sqlalchemy.collect` publishes the events before the commit. `partbox.django.events.ModelEventsMixin`
-    publishes them when the model is saved. The mixin needs no constructor and no library.
-    """
+    publishes them when the model is saved. The mixin needs no constructor and no library."""
 
     @property
     def events(self) -> EventList:

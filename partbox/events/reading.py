@@ -26,9 +26,7 @@ class HasPayload(Protocol):
 
 def read_payload(event: HasPayload, model: type[T], *, is_json: bool, by: upcasts.Upcasts) -> T:
     """Return the payload as an instance of `model`. A payload of an older version goes through the upcasts `by` first.
-
-    Raise PayloadError if the payload does not fit, and NewerVersionError if its version is newer than the class.
-    """
+    Raise PayloadError if the payload does not fit, and NewerVersionError if its version is newer than the class."""
     cls: Any = model
     reader, declared = reader_of(cls), event_type_of(cls)
     try:
@@ -51,10 +49,8 @@ def _read_stored(reader: Reader, event: HasPayload) -> Any:
 
 
 def _read_plain(reader: Reader, payload: Any) -> Any:
-    """Read a payload through JSON if it can be written as JSON.
-
-    From JSON, even a strict class accepts texts for times and Decimals.
-    """
+    """Read a payload through JSON if it can be written as JSON. From JSON, even a strict class accepts texts for times
+    and Decimals."""
     try:
         text = orjson.dumps(payload)
     except TypeError:

@@ -1,8 +1,7 @@
 """The columns of a record as read from the log: a row is a plain tuple, and these constants are the indexes.
 
 A named index costs no more than a number, whereas a named tuple would cost three times as much per record. UUIDs are 16
-bytes, times are 8 bytes (big-endian microseconds since 2000-01-01 UTC), and JSON is its text in bytes.
-"""
+bytes, times are 8 bytes (big-endian microseconds since 2000-01-01 UTC), and JSON is its text in bytes."""
 
 import struct
 from collections import defaultdict
@@ -83,8 +82,7 @@ class PageStats:
 
     `by_partition` has the rows of each partition in the order in which they came. `types` are the event types.
     `has_incomplete` is True if a row has parts left out. `has_delayed` is True if a row has a time before which it does
-    not run.
-    """
+    not run."""
 
     __slots__ = ("by_partition", "has_delayed", "has_incomplete", "types")
 

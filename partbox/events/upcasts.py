@@ -2,8 +2,7 @@
 
 Upcasts are registered by the event type and the version from which they lead. A payload of version 1 for a class of
 version 3 goes through the upcasts from 1 and from 2. A missing step is an error, because fields may keep their names
-and change their meaning.
-"""
+and change their meaning."""
 
 from collections.abc import Callable
 from typing import Any
@@ -34,10 +33,8 @@ def add(upcasts: Upcasts, cls: Any, from_version: int, function: Any) -> None:
 
 
 def apply_upcasts(payload: Any, version: int, declared: EventType, upcasts: Upcasts) -> Any:
-    """Convert the payload of an older version into the class's version.
-
-    Raise PayloadError if a step fails or is missing.
-    """
+    """Convert the payload of an older version into the class's version. Raise PayloadError if a step fails or is
+    missing."""
     for each in range(version, declared.version):
         upcast = upcasts.get((declared.name, each))
         if upcast is None:

@@ -2,8 +2,7 @@
 
 A module may postpone its annotations (`from __future__ import annotations`), or import a type only for its type
 checker. A name that Python cannot find is looked up among names that are usual in handlers, and the class of the
-registration.
-"""
+registration."""
 
 import inspect
 import sys
@@ -34,8 +33,7 @@ class Annotations:
 
     Raises ValueError for a builtin without a signature.
 
-    `cls` is the class that a handler is registered for, or None. `label` names the function in errors.
-    """
+    `cls` is the class that a handler is registered for, or None. `label` names the function in errors."""
 
     def __init__(self, call: Callable[..., Any], cls: type | None, label: str) -> None:
         self._call = call
@@ -44,10 +42,8 @@ class Annotations:
         self.signature = signature_of(call)
 
     def of(self, parameter: inspect.Parameter, *, extras: bool = False) -> Any:
-        """Return the type of a parameter's annotation, or `inspect.Parameter.empty` if there is none.
-
-        Raise RegistrationError if it cannot be resolved. `extras`: keep the metadata of Annotated.
-        """
+        """Return the type of a parameter's annotation, or `inspect.Parameter.empty` if there is none. Raise
+        RegistrationError if it cannot be resolved. `extras`: keep the metadata of Annotated."""
         return self._resolve(repr(parameter.name), parameter.annotation, extras=extras)
 
     def of_result(self) -> Any:
@@ -84,10 +80,9 @@ class Annotations:
 
 
 def annotations_of(call: Callable[..., Any], first: int, cls: type | None, label: str) -> list[Any]:
-    """Return the types of the first `first` parameters, `inspect.Parameter.empty` for parameters without an annotation.
-
-    `cls` is the class that the handler is registered for, or None. Raise RegistrationError if one cannot be resolved.
-    """
+    """Return the types of the first `first` parameters, `inspect.Parameter.empty` for parameters without an
+    annotation. `cls` is the class that the handler is registered for, or None. Raise RegistrationError if one cannot
+    be resolved."""
     try:
         annotations = Annotations(call, cls, label)
     except ValueError:

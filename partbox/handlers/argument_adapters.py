@@ -13,9 +13,7 @@ from partbox.handlers.needs import supply_arguments
 
 def adapt_call(call: Call, argument_plan: ArgumentPlan, *, is_async: bool, is_batch: bool) -> Call:
     """Return a function that takes an event, or a list of events, and calls the handler with the arguments of the plan.
-
-    An event of a list that cannot be read is not passed to the handler; its outcome is the error.
-    """
+    An event of a list that cannot be read is not passed to the handler; its outcome is the error."""
     kinds = {
         (False, False): _single,
         (True, False): _single_async,
@@ -83,10 +81,8 @@ class _DecodedBatch:
         return len(self.columns[0])
 
     def outcomes(self, result: Any) -> Any:
-        """Return the outcomes with the read errors in their places.
-
-        Raise ValueError if the handler's list has another length.
-        """
+        """Return the outcomes with the read errors in their places. Raise ValueError if the handler's list has another
+        length."""
         if self.readable_count == len(self.errors):
             return result
         if not isinstance(result, list | tuple):

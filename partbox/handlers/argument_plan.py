@@ -78,11 +78,9 @@ def _form_value(part: EventPart, event: DeliveredEvent, payload: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class HandlerInput:
-    """The registration of a handler: its event type by name, and the class if it was given as a class.
-
-    `trailing_arg` is the name of the argument that follows, a connection or session, or None. `is_batch` is True if the
-    event parameters take lists.
-    """
+    """The registration of a handler: its event type by name, and the class if it was given as a class. `trailing_arg`
+    is the name of the argument that follows, a connection or session, or None. `is_batch` is True if the event
+    parameters take lists."""
 
     event_type: str
     cls: type | None
@@ -97,11 +95,9 @@ class HandlerInput:
 
 
 def plan_arguments(call: Call, handler_input: HandlerInput, state: Any = UNKNOWN_STATE) -> ArgumentPlan | None:
-    """Return the argument plan of a handler, or None if it takes only the event.
-
-    Raise RegistrationError if the handler asks for an argument that it cannot get. `state` is the class that the
-    lifespan yields. While it is unknown, an annotation that can mean nothing else is taken as the state.
-    """
+    """Return the argument plan of a handler, or None if it takes only the event. Raise RegistrationError if the handler
+    asks for an argument that it cannot get. `state` is the class that the lifespan yields. While it is unknown, an
+    annotation that can mean nothing else is taken as the state."""
     try:
         annotations = Annotations(call, handler_input.cls, handler_input.label)
     except ValueError:
@@ -146,10 +142,8 @@ class _ParameterReader:
                 yield found
 
     def argument_plan(self, state: Any) -> ArgumentPlan | None:
-        """Return the plan for a state of this class, or None for the event alone.
-
-        Raise RegistrationError if impossible.
-        """
+        """Return the plan for a state of this class, or None for the event alone. Raise RegistrationError if
+        impossible."""
         states = tuple(each.name for each in self._parameters_except(self.dependencies) if self._is_state(each, state))
         parts, models, names = self._event_parts(self._parameters_except((*self.dependencies, *states)))
         needs = None

@@ -37,11 +37,8 @@ def _dependant(annotations: Annotations, parameter: inspect.Parameter) -> Any:
 
 
 def check(dependencies: Mapping[str, Any], given: Collection[str], label: str, *, is_async: bool) -> None:
-    """Raise RegistrationError if a handler cannot use its dependencies.
-
-    A sync handler cannot use async providers. A provider may take only the arguments in `given`, and its own
-    dependencies.
-    """
+    """Raise RegistrationError if a handler cannot use its dependencies. A sync handler cannot use async providers. A
+    provider may take only the arguments in `given`, and its own dependencies."""
     for each in dependencies.values():
         _check_provider(each.dependency, given, label, awaits=is_async)
 

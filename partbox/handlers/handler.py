@@ -32,8 +32,7 @@ class HandlerBase:
     `call` takes an event, or a list of events if `max_size` is given, or the arguments in `argument_plan`. A list has
     at most `per_key` events of one key. `aggregate_type` None means any. `close` is awaited when the worker ends, if an
     async handler ran. `observed_by`, which sinks have, is called with the handler's name and its observers before the
-    first delivery. `session` is the class of SQLAlchemy session that the handler asks for.
-    """
+    first delivery. `session` is the class of SQLAlchemy session that the handler asks for."""
 
     name: str
     call: Call
@@ -56,8 +55,7 @@ class Handler(HandlerBase):
     Django's. The call returns an outcome, or an awaitable of an outcome if `is_async`. `max_attempts` None means no
     limit. `timeout` is in seconds, None means none. `circuit` has the errors that say that the downstream is away,
     beside DownstreamUnavailable; None means no circuit. `limit` is the declared limit. `newer` returns the outcome of
-    an event that is too new for the handler.
-    """
+    an event that is too new for the handler."""
 
     is_async: bool
     retry: RetryPolicy
@@ -161,11 +159,9 @@ class Registration(HandlerBase):
 def build_fallback(
     subscription: str, settings: "Settings", *, must_await: bool, on_unrouted: Call | None = None
 ) -> Handler:
-    """Return the handler for events without a handler, by the setting `on_unroutable`.
-
-    With `must_await` it is async, because async interceptors wrap it. `on_unrouted` is called first with each such
-    event, unless the setting is a function of the application.
-    """
+    """Return the handler for events without a handler, by the setting `on_unroutable`. With `must_await` it is async,
+    because async interceptors wrap it. `on_unrouted` is called first with each such event, unless the setting is a
+    function of the application."""
     mode = settings.unroutable_in(subscription)
     call = mode if callable(mode) else _route_unhandled(mode, on_unrouted)
     if must_await and not is_async(call):
@@ -204,8 +200,7 @@ class Routes(dict[tuple[str, str], T]):
 
     `registered` is keyed by event type (`"*"` for every type) and aggregate type (None for any). The most specific
     match wins: (type, aggregate type), then (type, any), then ("*", aggregate type), then ("*", any), then `default`.
-    Results are cached in the dict itself, so that a look-up costs no Python call.
-    """
+    Results are cached in the dict itself, so that a look-up costs no Python call."""
 
     __slots__ = ("_decided_by_aggregate", "_default", "_registered", "only_route")
 

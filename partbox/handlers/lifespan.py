@@ -1,7 +1,6 @@
 """The lifespan of an outbox, which creates the state of the handlers and closes it.
 
-A process enters its lifespan before the first handler, and leaves it after the last.
-"""
+A process enters its lifespan before the first handler, and leaves it after the last."""
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator

@@ -20,8 +20,7 @@ class Needs:
     this order. `positions` are the positional arguments, `keywords` the keyword arguments, `dependencies` the providers
     by parameter. Providers may take the names in `given`. `trailing_arg` is the position of the last parameter that
     neither a provider nor the state fills. `state` is the class of the state if the handler asks for it. `is_guess`: no
-    lifespan that yields this class is registered yet.
-    """
+    lifespan that yields this class is registered yet."""
 
     positions: tuple[int, ...]
     keywords: Mapping[str, int]
@@ -51,11 +50,8 @@ def split_arguments(signature: inspect.Signature, numbers: Mapping[str, int]) ->
 
 
 def supply_arguments(handler: Call, needs: Needs, *, is_async: bool, is_batch: bool) -> Call:
-    """Return a function that adds the state and the values of providers to a call of the handler.
-
-    The function takes an event, or a list of events, then the values of the event's parameters and the trailing
-    arguments.
-    """
+    """Return a function that adds the state and the values of providers to a call of the handler. The function takes an
+    event, or a list of events, then the values of the event's parameters and the trailing arguments."""
     state_of = _state_of_first if is_batch else _state
     if needs.dependencies:
         return _inject_providers(handler, needs, state_of, is_async=is_async)

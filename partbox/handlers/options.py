@@ -31,8 +31,7 @@ class Options(TypedDict, total=False):
     `limit_by` returns a str, int, bool, UUID, Enum, None, or a tuple of such values. For any other value, and if the
     function fails, the value is None. The function is called once for each event that is read, by the threads that run
     handlers, so it must be quick. One call of a batch handler is one list, whose events have the same value. A
-    transactional handler has no limits.
-    """
+    transactional handler has no limits."""
 
     name: str  # for logs, metrics and `partbox handlers`; by default module and function
     retry: RetryPolicy | str

@@ -3,8 +3,7 @@
 A handler takes one event: a function, an `async def`, or an object whose `handle` is such a function. A handler is
 registered for an event type (`"*"` for every type) and an aggregate type (None for any) of one subscription.
 
-Registrations are plain data without locks, so that they can be sent to spawned processes.
-"""
+Registrations are plain data without locks, so that they can be sent to spawned processes."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -33,11 +32,8 @@ AnyLifespan = TypeVar("AnyLifespan", bound=LifespanFunction)
 
 
 class Registrar:
-    """A mixin with the decorators that register handlers.
-
-    A wrong or duplicate registration raises RegistrationError and changes nothing. An outbox registers in its
-    `handlers`, which have the same methods.
-    """
+    """A mixin with the decorators that register handlers. A wrong or duplicate registration raises RegistrationError
+    and changes nothing. An outbox registers in its `handlers`, which have the same methods."""
 
     @property
     def _registry(self) -> "Handlers":
@@ -55,8 +51,7 @@ class Registrar:
         The decorated function stays as it is. A class under `@partbox.event` stands for its name. The handler receives
         the arguments that its annotations ask for: the class, a `DeliveredEvent` of the class, both in two parameters,
         or the event as it is published. A handler may also ask for the state of the lifespan, and for `Annotated[T,
-        Depends(provider)]` of fast-depends.
-        """
+        Depends(provider)]` of fast-depends."""
         given = event_type, aggregate_type, subscription
         return _decorator("on", event_type, lambda handler: self.register(handler, *given, **options))
 
@@ -69,10 +64,9 @@ class Registrar:
         max_size: int = DEFAULT_BATCH_SIZE,
         **options: Unpack[Options],
     ) -> Callable[[AnyHandler], AnyHandler]:
-        """Register the decorated handler for *lists* of the events that wait now: at most `max_size`, in order per key.
-
-        The handler may return a list with one outcome per event. An exception in the list is the error of that event.
-        """
+        """Register the decorated handler for *lists* of the events that wait now: at most `max_size`, in order per
+        key. The handler may return a list with one outcome per event. An exception in the list is the error of that
+        event."""
 
         def register(handler: Any) -> None:
             self._registry.add(_registration(handler, event_type, aggregate_type, subscription, options, max_size))
@@ -91,8 +85,7 @@ class Registrar:
 
         The handler may have `event_type` and `aggregate_type` as attributes. An object with a `max_size` gets lists as
         with `on_batch`, and with a `per_key` at most that many events of one key. The `async def close()` of an object
-        is called when the worker ends, and `observed_by(name, observers)` before the worker starts.
-        """
+        is called when the worker ends, and `observed_by(name, observers)` before the worker starts."""
         max_size = getattr(handler, "max_size", None) if hasattr(handler, "handle") else None
         self._registry.add(_registration(handler, event_type, aggregate_type, subscription, options, max_size))
 
@@ -103,10 +96,8 @@ class Registrar:
         return interceptor
 
     def on_dead_letter(self, hook: AnyHandler) -> AnyHandler:
-        """Register the decorated hook for dead events: `hook(event)` or `hook(event, error)`.
-
-        The hook is called at least once for each dead event. A second hook raises RegistrationError.
-        """
+        """Register the decorated hook for dead events: `hook(event)` or `hook(event, error)`. The hook is called at
+        least once for each dead event. A second hook raises RegistrationError."""
         where = f"{name_of(hook)} ({place_of(hook)})" if callable(hook) else repr(hook)
         if not callable(hook) or not (takes(hook, 1) or takes(hook, 2)):
             raise RegistrationError(f"{where} must take the event, or the event and the text of its error")
@@ -121,8 +112,7 @@ class Registrar:
         The function is sync or async and takes no arguments. Each process that delivers runs it up to its yield before
         the first handler, and the rest after the last handler. An async function runs in the event loop of the async
         handlers. The state is `event.state`. A handler with a parameter of the class that the function is annotated to
-        yield receives the state there. A second lifespan raises RegistrationError.
-        """
+        yield receives the state there. A second lifespan raises RegistrationError."""
         lifespan = lifespan_of(function)
         if (first := self._registry.process_lifespan) is not None:
             raise RegistrationError(
@@ -169,10 +159,8 @@ class Handlers(Registrar):
     def routes(
         self, subscription: str, settings: "Settings", on_unrouted: Callable[[Any], None] | None = None
     ) -> Routes[Handler]:
-        """Return the routes of a subscription as registered now, with options filled in from `settings`.
-
-        `on_unrouted` is called with each event that has no handler. See `build_fallback`.
-        """
+        """Return the routes of a subscription as registered now, with options filled in from `settings`. `on_unrouted`
+        is called with each event that has no handler. See `build_fallback`."""
         mine = [each for each in self._registered.values() if each.subscription == subscription]
         _check_limits(mine)
         must_await = any(map(interceptors.must_be_awaited, self.interceptors))
@@ -192,11 +180,8 @@ class Handlers(Registrar):
         return {each.name for each in mine if not each.options.get("transactional")}
 
     def missing_handler(self, subscription: str, settings: "Settings", where: str = "") -> str | None:
-        """Return the reason why a worker may not start, because no handler takes the events, or None.
-
-        A function as `on_unroutable` takes all events, so it is enough. `where` says in the text where to register a
-        handler.
-        """
+        """Return the reason why a worker may not start, because no handler takes the events, or None. A function as
+        `on_unroutable` takes all events, so it is enough. `where` says in the text where to register a handler."""
         subscriptions = dict.fromkeys(each.subscription for each in self._registered.values())
         if subscription in subscriptions or callable(settings.unroutable_in(subscription)):
             return None

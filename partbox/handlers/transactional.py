@@ -1,7 +1,6 @@
 """The kinds of transactions in which handlers may run, and the session class that a SQLAlchemy handler asks for.
 
-The library of a kind is not imported until a handler of that kind is registered.
-"""
+The library of a kind is not imported until a handler of that kind is registered."""
 
 from collections.abc import Container
 from enum import Enum
@@ -90,10 +89,8 @@ def check(
 
 
 def session_class(call: Call, at: int, label: str) -> type:
-    """Return the SQLAlchemy session class that the parameter at position `at` asks for.
-
-    Without an annotation: Session, or AsyncSession for an `async def`. Raise RegistrationError for other annotations.
-    """
+    """Return the SQLAlchemy session class that the parameter at position `at` asks for. Without an annotation: Session,
+    or AsyncSession for an `async def`. Raise RegistrationError for other annotations."""
     usual: type
     scoped: type
     if is_async(call):

@@ -23,11 +23,8 @@ def _dead(_: Any, reason: str) -> object:
 
 
 def _ignore(event: Any, reason: str) -> object:
-    """Let the event count as done.
-
-    A parked event leaves a row about its end, which says that it was not delivered. For other events the row in
-    `handled_types` of this process says so.
-    """
+    """Let the event count as done. A parked event leaves a row about its end, which says that it was not delivered. For
+    other events the row in `handled_types` of this process says so."""
     if event.parked is not None:
         event.ignored = IgnoredEvent(event.id, 0, reason, None)
     return None

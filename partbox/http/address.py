@@ -4,8 +4,7 @@ Port 0 is any free port. A page on the internet can point its own name here (DNS
 visitor's browser, everything that the browser can reach. The browser sends the name in the `Host` header. Only a name
 that an attacker can register is a danger, so a node answers to: numbers, which kubelets and Prometheus's discovery use;
 names without a dot, as in a cluster or in /etc/hosts; domains that are never sold; the names of this machine and of the
-served address; and the names in the setting `http_names`, for other names of a service or a proxy.
-"""
+served address; and the names in the setting `http_names`, for other names of a service or a proxy."""
 
 import ipaddress
 import socket

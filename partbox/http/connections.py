@@ -3,8 +3,7 @@
 uvicorn limits neither. A client that opens connections and sends nothing would use up all file descriptors of a node,
 which could then start no process. A client that sends requests and reads no responses would lock out the probes. A
 connection is watched from both ends, the transport and the ASGI application. Between the two is uvicorn's protocol,
-used only as an `asyncio.Protocol`.
-"""
+used only as an `asyncio.Protocol`."""
 
 import asyncio
 from typing import Any, Final, cast
@@ -25,8 +24,7 @@ class ConnectionLimits:
 
     Beyond `MAX_CONNECTIONS`, streams included, a new connection evicts another: the idle one that has been silent
     longest, else the oldest whose client is slow to read the response or to send the body, else the oldest without a
-    response so far. If there is none, the new connection is dropped.
-    """
+    response so far. If there is none, the new connection is dropped."""
 
     def __init__(self) -> None:
         # By the client's address.
@@ -59,10 +57,8 @@ class ConnectionLimits:
 
 
 class Exchange:
-    """A request and its response, watched through the application's `receive` and `send`.
-
-    `started` is True once the response has begun, and `lacks_body` while the application waits for more of the body.
-    """
+    """A request and its response, watched through the application's `receive` and `send`. `started` is True once the
+    response has begun, and `lacks_body` while the application waits for more of the body."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self.started = False
@@ -85,10 +81,8 @@ class Exchange:
 
 
 class Connection(asyncio.Protocol):
-    """A connection that closes unless a request arrives within `REQUEST_TIMEOUT` seconds.
-
-    The connection also closes if neither the body nor the response makes progress for that time.
-    """
+    """A connection that closes unless a request arrives within `REQUEST_TIMEOUT` seconds. The connection also closes if
+    neither the body nor the response makes progress for that time."""
 
     transport: asyncio.Transport
     client: tuple[str, int]
@@ -163,10 +157,8 @@ class Connection(asyncio.Protocol):
             self.transport.close()
 
     def _check_progress(self) -> None:
-        """Abort the connection if it makes no progress.
-
-        This applies even while it closes, because closing waits until the last byte is read.
-        """
+        """Abort the connection if it makes no progress. This applies even while it closes, because closing waits until
+        the last byte is read."""
         now, unread = self._loop.time(), self.transport.get_write_buffer_size()
         if not unread or unread != self._unread:
             self._progress_at = now

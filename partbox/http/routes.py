@@ -33,10 +33,8 @@ def guard_hosts(app: ASGIApp, allowed_hosts: AllowedHosts) -> ASGIApp:
 def routes(
     prefix: str, monitored: Sequence[MonitoredSupervisor], allowed_hosts: AllowedHosts = NO_EXTRA_HOSTS
 ) -> list[BaseRoute]:
-    """Return the routes of a node.
-
-    Endpoints that may wait for a database run in threads. `/healthz` does not, because all threads may be waiting.
-    """
+    """Return the routes of a node. Endpoints that may wait for a database run in threads. `/healthz` does not, because
+    all threads may be waiting."""
     registry, health = build_registry(prefix, monitored), Health(monitored)
 
     def metrics(request: Request) -> Response:

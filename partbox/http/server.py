@@ -1,8 +1,7 @@
 """An HTTP server for an ASGI application, in a thread of this process.
 
 A long response, such as a stream of events, must end when the server stops: the asyncio.Event `request.state.stopping`
-is set then. The server handles no signals, and its thread does not keep the process alive.
-"""
+is set then. The server handles no signals, and its thread does not keep the process alive."""
 
 import asyncio
 import logging
@@ -56,10 +55,8 @@ class HttpServer:
         return f"http://{self._wanted}"
 
     def start(self) -> None:
-        """Start to serve, and return once the server answers.
-
-        Raise PartboxError if the address is taken or not of this machine, or if packages are missing.
-        """
+        """Start to serve, and return once the server answers. Raise PartboxError if the address is taken or not of this
+        machine, or if packages are missing."""
         if self._socket is not None:
             return
         check_installed()
@@ -71,10 +68,8 @@ class HttpServer:
             raise PartboxError(f"HTTP at {self.address} did not start: see the log")
 
     def stop(self) -> None:
-        """Stop: streams end at once, other requests have `STOP_TIMEOUT` seconds.
-
-        May be called before `start`, and twice.
-        """
+        """Stop: streams end at once, other requests have `STOP_TIMEOUT` seconds. May be called before `start`, and
+        twice."""
         if self._server is None:
             return
         self._server.should_exit = True

@@ -2,8 +2,7 @@
 
 A batch notes the keys of its rows in the transaction that publishes them. So each row is imported once, even if the
 process is killed, and in any order in which rows become visible. A row that committed late, with a lower id, is taken
-by the next pass. One connection reads the table in a read-only transaction, the other writes.
-"""
+by the next pass. One connection reads the table in a read-only transaction, the other writes."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -115,8 +114,7 @@ def import_rows(
 
     A dry run checks everything and writes nothing. A row that cannot become a record raises `PartboxError`, unless
     `skip_bad`. Batches before it stay imported. `stopped` is polled between two batches, `progress` is called after
-    each. Raise `SchemaError` or `psycopg.Error`.
-    """
+    each. Raise `SchemaError` or `psycopg.Error`."""
     with session(dsn, settings, "partbox import") as reader, session(dsn, settings, "partbox import") as writer:
         # The table's name, and an operator's SQL, mean the same as in the role's own sessions.
         use_role_search_path(reader)
@@ -208,10 +206,8 @@ class _ImportPass:
         self.progress(self.sofar)
 
     def _note_keys(self, keys: list[str]) -> None:
-        """Note the keys as imported. Raise `PartboxError` if two rows have one key.
-
-        The keys were not noted when the rows were read, and the lock excludes other imports.
-        """
+        """Note the keys as imported. Raise `PartboxError` if two rows have one key. The keys were not noted when the
+        rows were read, and the lock excludes other imports."""
         fresh = steps.note(self.writer, self._schema, self._table.name, keys)
         if len(fresh) < len(keys):
             twice = next(key for place, key in enumerate(keys) if key not in fresh or key in keys[:place])

@@ -1,7 +1,6 @@
 """Map a table to events: columns to fields, and statuses to pending, failed or done.
 
-A plan is checked twice: by itself, and against the columns of the table.
-"""
+A plan is checked twice: by itself, and against the columns of the table."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -29,12 +28,9 @@ _NULL = compose.SQL("null::text")
 
 @dataclass(frozen=True, slots=True)
 class ImportPlan:
-    """A plan to import a table.
-
-    `columns` and `constants` are by field. Statuses are texts. `order` names the columns that order rows. Without
-    `status` all rows are pending. `key` defaults to the primary key. Raise `PartboxError` if the plan is contradictory
-    or incomplete.
-    """
+    """A plan to import a table. `columns` and `constants` are by field. Statuses are texts. `order` names the columns
+    that order rows. Without `status` all rows are pending. `key` defaults to the primary key. Raise `PartboxError` if
+    the plan is contradictory or incomplete."""
 
     table: str
     columns: Mapping[str, str]

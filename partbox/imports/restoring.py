@@ -2,8 +2,7 @@
 
 Events keep their event ids, so an inbox recognizes events that it had. Everything else is as it was published, except
 the record's id and time, which are new. A batch notes its events in the transaction that publishes them. After a kill
-the same command continues and takes none twice. Events that are still in the log are left there.
-"""
+the same command continues and takes none twice. Events that are still in the log are left there."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -93,11 +92,9 @@ def restore(  # noqa: PLR0913  as in `import_rows`, and the name
     stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[RestoreResult], None] = lambda sofar: None,
 ) -> RestoreResult:
-    """Publish the wanted events that were not imported under this name before, and return the result.
-
-    A dry run writes nothing. `stopped` is polled between two records, `progress` is called after each batch. Raise
-    `PartboxError` for a file or a line that is not an archive's, `SchemaError`, or `psycopg.Error`.
-    """
+    """Publish the wanted events that were not imported under this name before, and return the result. A dry run writes
+    nothing. `stopped` is polled between two records, `progress` is called after each batch. Raise `PartboxError` for a
+    file or a line that is not an archive's, `SchemaError`, or `psycopg.Error`."""
     with session(dsn, settings, "partbox import") as reader, session(dsn, settings, "partbox import") as writer:
         source_name = f"archive {name}"
         with steps.read_transaction(reader, settings.schema_name, source_name) as alone:

@@ -173,11 +173,9 @@ async def _await_if_needed(result: Any) -> None:
 
 
 def wrap(call: Call, interceptors: Sequence[Any], *, is_async: bool, is_batch: bool) -> Call:
-    """Return the call with all interceptors around it, the first outermost, or the call itself if there are none.
-
-    The result is a coroutine function if `is_async`. The first argument of the call is the event, or the list if
-    `is_batch`; other arguments are passed on. Raise RegistrationError if an async interceptor meets a sync handler.
-    """
+    """Return the call with all interceptors around it, the first outermost, or the call itself if there are none. The
+    result is a coroutine function if `is_async`. The first argument of the call is the event, or the list if
+    `is_batch`; other arguments are passed on. Raise RegistrationError if an async interceptor meets a sync handler."""
     wrapped = call
     for interceptor in reversed(interceptors):
         if not is_async and must_be_awaited(interceptor, is_batch=is_batch):

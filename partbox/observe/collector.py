@@ -17,11 +17,8 @@ MAX_STALE = 60.0  # seconds
 
 
 class DatabaseCollector(Collector):
-    """A Prometheus collector for the database metrics of the given supervisors.
-
-    With several databases, each series has a label `database`. A database that does not answer loses only its own
-    gauges.
-    """
+    """A Prometheus collector for the database metrics of the given supervisors. With several databases, each series has
+    a label `database`. A database that does not answer loses only its own gauges."""
 
     def __init__(self, prefix: str, monitored: Sequence[MonitoredSupervisor]) -> None:
         self._prefix = prefix
@@ -36,12 +33,9 @@ class DatabaseCollector(Collector):
         return []
 
     def collect(self) -> Iterator[Family]:
-        """Yield the database metrics, then `database_up` per database and the duration of the scrape.
-
-        The probes of all databases run at the same time, and the scrape waits at most `PROBE_TIMEOUT` seconds for all
-        of them together. A database that answers too late is shown with its latest result, if that is younger than
-        `MAX_STALE` seconds.
-        """
+        """Yield the database metrics, then `database_up` per database and the duration of the scrape. The probes of all
+        databases run at the same time, and the scrape waits at most `PROBE_TIMEOUT` seconds for all of them together. A
+        database that answers too late is shown with its latest result, if that is younger than `MAX_STALE` seconds."""
         began = time.monotonic()
         asked = [each.probe.request() for each in self._monitored]
         yield from self._collect_meanwhile()
@@ -74,10 +68,8 @@ class NodeCollector(DatabaseCollector):
 
 
 def _usable_result(probe: DatabaseProbe, fetched: ProbeResult | None) -> ProbeResult | None:
-    """Return the fetched result, or else a recent older one, or None.
-
-    If the probe was cut off because the database is slow, the last overview is returned as long as it is recent.
-    """
+    """Return the fetched result, or else a recent older one, or None. If the probe was cut off because the database is
+    slow, the last overview is returned as long as it is recent."""
     result = fetched or _if_recent(probe.latest)
     return _if_recent(probe.latest_overview) or result if result is not None and result.slow else result
 

@@ -39,10 +39,8 @@ def operation(name: str, kind: Operation) -> dict[str, str]:
 def provider_factory(
     given: Provider | Callable[[], Provider] | None, what: str, observer: str
 ) -> Callable[[], Provider] | None:
-    """Return the factory that makes the provider in a worker process, or None for the global provider.
-
-    Raise PartboxError if a provider object was given: it cannot be pickled for another process.
-    """
+    """Return the factory that makes the provider in a worker process, or None for the global provider. Raise
+    PartboxError if a provider object was given: it cannot be pickled for another process."""
     if given is None or callable(given):
         return given
     raise PartboxError(

@@ -37,8 +37,7 @@ class Metering(Display):
 
     A provider cannot be sent to worker processes that get their handlers from this process. Give a function that makes
     a provider in each process, or set the global provider in the module that they import. `histograms` cost ten
-    microseconds for each event in a worker. Everything else costs nothing there.
-    """
+    microseconds for each event in a worker. Everything else costs nothing there."""
 
     def __init__(
         self,
@@ -71,10 +70,8 @@ class Metering(Display):
 
 
 class Instruments:
-    """The OpenTelemetry instruments of one provider and prefix: one for each metric, shared by all collectors.
-
-    The collectors run once for all instruments, and again when an instrument is read for the second time.
-    """
+    """The OpenTelemetry instruments of one provider and prefix: one for each metric, shared by all collectors. The
+    collectors run once for all instruments, and again when an instrument is read for the second time."""
 
     def __init__(self, meter: Meter, prefix: str) -> None:
         self._prefix = prefix
@@ -130,10 +127,8 @@ class Instruments:
 
 
 class HistogramRecorder(Observer):
-    """An observer that records the histograms of one worker.
-
-    The values are recorded one by one, because OpenTelemetry offers no other way.
-    """
+    """An observer that records the histograms of one worker. The values are recorded one by one, because OpenTelemetry
+    offers no other way."""
 
     def __init__(self, histograms: dict[str, Histogram], subscription: str) -> None:
         self._ran = histograms["handler_seconds"].record
@@ -184,10 +179,8 @@ _making = threading.Lock()
 
 
 def _instruments(provider: MeterProvider | None, prefix: str) -> Instruments:
-    """Return the instruments of this provider and prefix, shared by all outboxes of the process.
-
-    Two instruments with one name would be exported side by side.
-    """
+    """Return the instruments of this provider and prefix, shared by all outboxes of the process. Two instruments with
+    one name would be exported side by side."""
     with _making:
         of = _known.setdefault(provider or _GLOBAL, {})
         if prefix not in of:

@@ -3,8 +3,7 @@
 Metrics and traces are observers. An application adds its own with `outbox.observe(…)`. A hook that no observer
 overrides costs nothing. Hooks run in the middle of other work, in any thread of a process: they must be quick, must not
 block, and must not use the outbox. Errors of observers are logged and change nothing. Each worker process has its own
-copy of an observer.
-"""
+copy of an observer."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -28,12 +27,9 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A number of events that one handler has delivered in a row, on one thread or task.
-
-    `seconds` is the time for all of them, and `slow` the time of each call that took at least `QUICK`. `oldest` and
-    `newest` are when the first and the last event were published, `ended` is when the last was done, all in Unix
-    seconds.
-    """
+    """A number of events that one handler has delivered in a row, on one thread or task. `seconds` is the time for all
+    of them, and `slow` the time of each call that took at least `QUICK`. `oldest` and `newest` are when the first and
+    the last event were published, `ended` is when the last was done, all in Unix seconds."""
 
     handler: str
     count: int
@@ -46,12 +42,9 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load of a worker.
-
-    `records` are in memory and no saved cursor has passed them; `window` is their maximum. `lanes` are waiting or
-    running: one for each aggregate, or one for each partition if a single thread runs all handlers. `running` is the
-    number of running handlers, `partitions` the number of owned partitions.
-    """
+    """The load of a worker. `records` are in memory and no saved cursor has passed them; `window` is their maximum.
+    `lanes` are waiting or running: one for each aggregate, or one for each partition if a single thread runs all
+    handlers. `running` is the number of running handlers, `partitions` the number of owned partitions."""
 
     records: int
     window: int
@@ -62,12 +55,9 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of sending messages to a broker.
-
-    The broker has `acknowledged` some messages and `refused` others for good. `retried` messages will be sent again,
-    and `error` is the last reason. If the worker stopped, the rest got no answer. `seconds` is the time from sending to
-    the answer.
-    """
+    """The result of sending messages to a broker. The broker has `acknowledged` some messages and `refused` others for
+    good. `retried` messages will be sent again, and `error` is the last reason. If the worker stopped, the rest got no
+    answer. `seconds` is the time from sending to the answer."""
 
     messages: int
     acknowledged: int
@@ -78,17 +68,13 @@ class Answer:
 
 
 class Observer:
-    """The base class of observers. Override the hooks that you need.
-
-    Times are in seconds. `handler` is always the handler's name.
-    """
+    """The base class of observers. Override the hooks that you need. Times are in seconds. `handler` is always the
+    handler's name."""
 
     def publishing(self, events: Sequence[Event]) -> AbstractContextManager[Mapping[str, str] | None] | None:
-        """Wrap the writing of a batch of events.
-
-        Runs in the publishing application, in the publisher's thread or task, after the `before_publish` hooks. The
-        context manager may yield headers, which are added to each event unless it has a header of that name.
-        """
+        """Wrap the writing of a batch of events. Runs in the publishing application, in the publisher's thread or task,
+        after the `before_publish` hooks. The context manager may yield headers, which are added to each event unless it
+        has a header of that name."""
         return None
 
     def published(self, events: Sequence[Event]) -> None:
@@ -98,24 +84,19 @@ class Observer:
         """Handle the start of a worker in this process. Called once, before any other hook."""
 
     def claimed(self, partition: int, epoch: int, pause: float | None) -> None:
-        """Handle the claim of a partition by this process.
-
-        `pause` is the time since the previous owner released the partition, or None if no owner did.
-        """
+        """Handle the claim of a partition by this process. `pause` is the time since the previous owner released the
+        partition, or None if no owner did."""
 
     def read(self, records: Sequence[tuple[int, int]], seconds: float, late_ids: int) -> None:
         """Handle a poll that returned records, given as pairs of partition and id, before they are handed over.
 
         `seconds` is the time that the poll took. Some of the records may be parked or finished already. `late_ids` is
         the length of the longest range of ids that was searched for records that committed late. Not called for a poll
-        without records.
-        """
+        without records."""
 
     def handling(self, events: Sequence[DeliveredEvent], handler: str) -> AbstractContextManager[object] | None:
-        """Wrap each call of a handler, in its thread or task. An exception of the handler passes through.
-
-        Only a batch handler gets more than one event. Overriding this hook slows down every event.
-        """
+        """Wrap each call of a handler, in its thread or task. An exception of the handler passes through. Only a batch
+        handler gets more than one event. Overriding this hook slows down every event."""
         return None
 
     def sending(self, handler: str, messages: int) -> None:
@@ -129,8 +110,7 @@ class Observer:
 
         `verdict` is None if the event is done. Called for each event of a batch. Not called if the partition was lost,
         if the event failed while its partition was read anew, or after a timeout that could not end the handler.
-        Overriding this hook slows down every event.
-        """
+        Overriding this hook slows down every event."""
 
     def delivered(self, turn: Turn) -> None:
         """Handle a run of events that are done."""
@@ -142,22 +122,15 @@ class Observer:
 
         `verdict` has its state (dead, retrying, deferred), attempts, delay and error. `error` is the exception of the
         handler, if any, and `seconds` its run time, or None if it was not called. If an attempt was charged,
-        `verdict.attempts == event.attempt`. Not called for events that wait behind this one.
-        """
+        `verdict.attempts == event.attempt`. Not called for events that wait behind this one."""
 
     def circuit(self, handler: str, is_open: bool) -> None:
-        """Handle the opening or closing of a handler's circuit in this process.
-
-        An open circuit means that the handler's downstream counts as down, a closed one that it counts as healthy
-        again.
-        """
+        """Handle the opening or closing of a handler's circuit in this process. An open circuit means that the
+        handler's downstream counts as down, a closed one that it counts as healthy again."""
 
     def saved(self, partitions: int, parked: Mapping[str, int], seconds: float) -> None:
-        """Handle a save of the cursors of several partitions.
-
-        `parked` counts the parked records by state, including records that wait behind another. `seconds` is the time
-        on the server.
-        """
+        """Handle a save of the cursors of several partitions. `parked` counts the parked records by state, including
+        records that wait behind another. `seconds` is the time on the server."""
 
     def refused(self, partitions: int) -> None:
         """Handle a write that the fence refused, because other processes own that number of partitions."""
@@ -169,10 +142,8 @@ class Observer:
         """Handle the loss of a connection: unfinished records of the partition will be read again."""
 
     def lost(self, partition: int) -> None:
-        """Handle the loss of a partition whose lease ended.
-
-        The next owner delivers again every event that was not saved.
-        """
+        """Handle the loss of a partition whose lease ended. The next owner delivers again every event that was not
+        saved."""
 
     def loaded(self, load: Load) -> None:
         """Handle a report of this process's load, sent four times a second."""

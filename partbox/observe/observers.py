@@ -1,8 +1,7 @@
 """All observers of a process as one: each hook is passed on to the observers that override it.
 
 Errors of observers are logged. An exception of a handler or publisher is raised again even if an observer's context
-manager swallows it.
-"""
+manager swallows it."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,10 +18,8 @@ Hook = Callable[..., Any]
 
 
 class Observers(Observer):
-    """An observer that calls each hook of the observers that override it.
-
-    Methods for all hooks of the protocol are generated below. A hook without listeners costs next to nothing.
-    """
+    """An observer that calls each hook of the observers that override it. Methods for all hooks of the protocol are
+    generated below. A hook without listeners costs next to nothing."""
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
         self._observers = tuple(observers)

@@ -36,11 +36,9 @@ class PollSpan:
 
 
 class OpenPollSpans:
-    """The open poll spans of one worker. Any thread may call the methods.
-
-    A record that only waits, held behind another or put off, is not settled. The span stays open until memory holds no
-    records any more or until the poll is `LONGEST` seconds old, and `open.count` is the number of such records.
-    """
+    """The open poll spans of one worker. Any thread may call the methods. A record that only waits, held behind another
+    or put off, is not settled. The span stays open until memory holds no records any more or until the poll is
+    `LONGEST` seconds old, and `open.count` is the number of such records."""
 
     def __init__(self, tracer: Tracer, subscription: str | None) -> None:
         self._tracer = tracer
@@ -77,10 +75,8 @@ class OpenPollSpans:
                     self._count_down(before)
 
     def context(self, record: Record) -> SpanContext | None:
-        """Return the context of the poll that read this record.
-
-        None if the span of the poll has ended, or if no poll read the record from the log.
-        """
+        """Return the context of the poll that read this record. None if the span of the poll has ended, or if no poll
+        read the record from the log."""
         partition, id = record
         with self._lock:
             poll = self._open.get(partition, {}).get(id)
@@ -103,10 +99,8 @@ class OpenPollSpans:
                 self._count_down(poll)
 
     def end_stale(self, records: int) -> None:
-        """End the spans that are too old, and all spans after two checks in a row without records in memory.
-
-        The first such check ends no spans, because outcomes may still be on their way.
-        """
+        """End the spans that are too old, and all spans after two checks in a row without records in memory. The first
+        such check ends no spans, because outcomes may still be on their way."""
         now = time.monotonic()
         before, self._empty_at = self._empty_at, None if records else (self._empty_at or now)
         self.end_before(max(now - LONGEST, before if before and not records else 0.0))

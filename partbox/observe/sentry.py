@@ -50,8 +50,7 @@ class Sentry(Observer):
     For each cause, ten reports within ten seconds are sent, then one every ten seconds, which counts the others.
     `retries` also reports attempts that will be repeated, as warnings beside the errors for dead events. `setup` is
     called in a process that has no client yet, such as a worker process of `outbox.run()`, which does not import the
-    module that called `init`.
-    """
+    module that called `init`."""
 
     def __init__(self, setup: Callable[[], object] | None = None, *, retries: bool = True) -> None:
         self._given = setup, retries

@@ -61,11 +61,8 @@ _propagator = TraceContextTextMapPropagator()
 
 @dataclass(slots=True)
 class _HandlerSpan:
-    """The span of a handler's call.
-
-    `ended` is when the handler returned, in nanoseconds, and `left` the number of its events that are not settled.
-    `outcome` is "done" or the state of the first event that is not done.
-    """
+    """The span of a handler's call. `ended` is when the handler returned, in nanoseconds, and `left` the number of its
+    events that are not settled. `outcome` is "done" or the state of the first event that is not done."""
 
     span: Span
     left: int
@@ -103,8 +100,7 @@ class Tracing(Observer):
     one there, or set the global provider in the module that they import. If the process instruments psycopg,
     `statements` also traces the workers' statements (ten a second for an idle worker) and the statements of
     transactional handlers. With `join`, the call for a single event belongs to the trace of its publish instead of
-    beginning a trace of its own.
-    """
+    beginning a trace of its own."""
 
     def __init__(
         self,
@@ -268,10 +264,8 @@ def _success(verdict: Verdict | None) -> bool | None:
 
 
 def headers_for(events: Sequence[Event]) -> dict[str, str]:
-    """Return the current trace context as headers, empty outside a trace.
-
-    The trace state is left out if an event has a parent of its own, which the state would not belong to.
-    """
+    """Return the current trace context as headers, empty outside a trace. The trace state is left out if an event has a
+    parent of its own, which the state would not belong to."""
     headers: dict[str, str] = {}
     _propagator.inject(headers)
     if STATE in headers and any(PARENT in event.headers for event in events):

@@ -2,8 +2,7 @@
 
 There is a module for each noun that operators act on. Each call opens a session of its own, checks its arguments by
 `arguments`, and runs statements of `partbox.db.operator` or `partbox.db.inspect`. Modules are imported when a command
-is first used, so that a publisher pays for none of them.
-"""
+is first used, so that a publisher pays for none of them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -28,10 +27,8 @@ if TYPE_CHECKING:
 
 
 class Operations:
-    """The operator commands on an outbox: the schema that `settings` name, in the database of `dsn`.
-
-    `dsn` has the forms that `partbox.outbox` describes.
-    """
+    """The operator commands on an outbox: the schema that `settings` name, in the database of `dsn`. `dsn` has the
+    forms that `partbox.outbox` describes."""
 
     def __init__(self, dsn: str | Callable[[], str] | None, settings: "Settings") -> None:
         self._database = OutboxDatabase(dsn, settings)
@@ -43,10 +40,8 @@ class Operations:
 
     @property
     def dsn(self) -> str:
-        """The present DSN, in a form that libpq understands.
-
-        A callable is called at each access. The server of an `embedded:` DSN is started.
-        """
+        """The present DSN, in a form that libpq understands. A callable is called at each access. The server of an
+        `embedded:` DSN is started."""
         return self._database.resolve()()
 
     @property
@@ -90,11 +85,9 @@ class Operations:
 
     @staticmethod
     def acting_as(identity: str | None) -> AbstractContextManager[None]:
-        """Record the actions of every outbox within this context, in this thread or task, under `identity`.
-
-        A program that embeds this one passes the name of its user. None stands for the user of the process, which is
-        also the default. An identity is cut after 200 characters. Raise PartboxError if it is no text, or empty.
-        """
+        """Record the actions of every outbox within this context, in this thread or task, under `identity`. A program
+        that embeds this one passes the name of its user. None stands for the user of the process, which is also the
+        default. An identity is cut after 200 characters. Raise PartboxError if it is no text, or empty."""
         from partbox.db.operator.actions import acting_as
 
         return acting_as(identity)
@@ -121,11 +114,9 @@ class Operations:
         return Inbox(self.settings.schema_name)
 
     def purge(self, dry_run: bool = False) -> "Purged":
-        """Delete expired records, idempotency keys and inbox rows, or only count them if `dry_run` is set.
-
-        Workers purge every `purge_interval` by themselves. Nothing is deleted that a subscription still needs, even a
-        paused one. Raise SchemaError or psycopg.Error; rows that were deleted before the error stay deleted.
-        """
+        """Delete expired records, idempotency keys and inbox rows, or only count them if `dry_run` is set. Workers
+        purge every `purge_interval` by themselves. Nothing is deleted that a subscription still needs, even a paused
+        one. Raise SchemaError or psycopg.Error; rows that were deleted before the error stay deleted."""
         from partbox.operations.purge import purge
 
         if not isinstance(dry_run, bool):
@@ -138,8 +129,7 @@ class Operations:
         Workers then deliver all records that were undelivered when the copy was made. Stop the workers first. The
         rebase waits for publishers at most `timeout` (seconds, a timedelta, or a text such as "2m"), and publishers
         wait while it runs. The rebase is one transaction. Raise PartboxError if the schema is no copy and `force` is
-        not set, or if workers are alive.
-        """
+        not set, or if workers are alive."""
         from partbox.operations.rebase import rebase
 
         return rebase(lambda: self.dsn, self.settings, force=force, timeout=timeout)
@@ -165,8 +155,7 @@ class Operations:
         `columns` and `constants` are keyed by fields of an event. Rows become records in the order of the columns
         `order`. A row with a status in `failed` becomes a dead record, a row with a status in `done` is left out.
         `where` is SQL. No publish hook is called. Raise PartboxError for a row that cannot be a record, unless
-        `skip_bad` is set; earlier batches stay imported.
-        """
+        `skip_bad` is set; earlier batches stay imported."""
         from partbox.imports import ImportPlan, import_rows
 
         statuses = tuple(pending), tuple(failed), tuple(done)

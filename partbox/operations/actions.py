@@ -32,8 +32,7 @@ class Actions(OperatorVerbs):
 
         `action` is a command such as "dead replay", or a verb such as "replay" for all nouns. `since` (inclusive) and
         `until` (exclusive) are times, or lengths such as "2h" for two hours ago. The subscription may be dropped by
-        now, but an unknown one raises PartboxError.
-        """
+        now, but an unknown one raises PartboxError."""
         limit, since, until = arguments.limit(limit), arguments.bound("since", since), arguments.bound("until", until)
         if action is not None and action not in KNOWN_ACTIONS:
             raise ArgumentError(

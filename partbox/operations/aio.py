@@ -1,8 +1,7 @@
 """The operator commands for asyncio: each call runs its synchronous counterpart in a thread.
 
 Each command is written once, as a synchronous method, and listed here. `AsyncVerb` takes its types from there.
-`asyncio.to_thread` supplies the threads, which are limited in number and inherit the identity of `acting_as`.
-"""
+`asyncio.to_thread` supplies the threads, which are limited in number and inherit the identity of `acting_as`."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -107,11 +106,9 @@ class AsyncRecordSearch(_Verbs):
 
 
 class AsyncOperations(_Verbs):
-    """The operator commands of an outbox for asyncio, such as `await outbox.aio.dead.list()`.
-
-    Parameters, results and errors are the same as in `Operations`. If the task is cancelled, the command continues in
-    its thread to the end, and its changes are made and recorded. `progress` callbacks run in that thread.
-    """
+    """The operator commands of an outbox for asyncio, such as `await outbox.aio.dead.list()`. Parameters, results and
+    errors are the same as in `Operations`. If the task is cancelled, the command continues in its thread to the end,
+    and its changes are made and recorded. `progress` callbacks run in that thread."""
 
     purge = AsyncVerb(Operations.purge)
     rebase = AsyncVerb(Operations.rebase)

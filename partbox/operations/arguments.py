@@ -1,8 +1,7 @@
 """Checks of the arguments of operator commands.
 
 Each function returns its argument in the form that the database layer takes, and raises ArgumentError or PartboxError
-with the name of the argument, the value and the fix if the argument is invalid.
-"""
+with the name of the argument, the value and the fix if the argument is invalid."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -126,10 +125,8 @@ def text(name: str, value: str) -> str:
 
 
 def group(value: int | str) -> int:
-    """Return the number of a group of dead records, which may be negative.
-
-    The message shows at most 40 characters of a string and nothing of any other value.
-    """
+    """Return the number of a group of dead records, which may be negative. The message shows at most 40 characters of a
+    string and nothing of any other value."""
     number = int(value) if isinstance(value, str) and GROUP_PATTERN.fullmatch(value) else value
     if not _is_whole(number, -MAX_BIGINT - 1):
         reason = repr(value[:40]) if isinstance(value, str) else "given"

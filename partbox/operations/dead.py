@@ -25,10 +25,8 @@ Act = Callable[[Conn, str, str, list[int], DeadFilters | None], int]
 
 
 class DeadChoice(TypedDict, total=False):
-    """The filters of dead records besides `event_type`, and the subscription.
-
-    A filter that is missing or None matches all.
-    """
+    """The filters of dead records besides `event_type`, and the subscription. A filter that is missing or None matches
+    all."""
 
     aggregate_type: str | Enum | None
     aggregate_id: str | None
@@ -58,8 +56,7 @@ class DeadRecords(OperatorVerbs):
     since death by the database's clock. `group` is the number of a group from `groups`. `since` (inclusive) and `until`
     (exclusive) bound the time of death; both are times, or lengths such as "2h" for two hours ago. An id is a record id
     (int) or an event id (UUID), also as text. An impossible command raises PartboxError with a remedy, an unreachable
-    database raises psycopg.Error, so an empty answer always means that there are none.
-    """
+    database raises psycopg.Error, so an empty answer always means that there are none."""
 
     _noun = "dead"
 
@@ -71,10 +68,8 @@ class DeadRecords(OperatorVerbs):
             return dead.list_records(*choice_of_rows, arguments.limit(limit), arguments.after(after))
 
     def groups(self, event_type: Kind = None, *, limit: int = 100, **choice: Unpack[DeadChoice]) -> Groups:
-        """Return at most `limit` groups of dead records, the largest first.
-
-        The records of a group have one event type, and errors that differ only in numbers and quoted parts.
-        """
+        """Return at most `limit` groups of dead records, the largest first. The records of a group have one event type,
+        and errors that differ only in numbers and quoted parts."""
         with self._choose(event_type, choice) as choice_of_rows:
             return dead.groups(*choice_of_rows, arguments.limit(limit))
 
@@ -84,10 +79,8 @@ class DeadRecords(OperatorVerbs):
             return dead.count(*choice_of_rows)
 
     def show(self, id: arguments.Id, *, payload: bool = False, subscription: str = "default") -> DeadDetail:
-        """Return one dead record with its headers and times.
-
-        The payload is included, unmasked, only if `payload` is True.
-        """
+        """Return one dead record with its headers and times. The payload is included, unmasked, only if `payload` is
+        True."""
         with self._session(subscription) as conn:
             record_id = self._find_record_id(conn, subscription, id)
             found = dead.show(conn, self._schema, subscription, record_id, payload=payload)
@@ -95,9 +88,7 @@ class DeadRecords(OperatorVerbs):
 
     def replay(self, id: arguments.Id, *, subscription: str = "default") -> int:
         """Deliver a dead record again, with all its attempts, before every unstarted event of its aggregate. Return 1.
-
-        The last error is kept. Later events of the aggregate may have been delivered meanwhile.
-        """
+        The last error is kept. Later events of the aggregate may have been delivered meanwhile."""
         return self._change_one("replay", dead.replay, id, subscription)
 
     def replay_all(
@@ -107,8 +98,7 @@ class DeadRecords(OperatorVerbs):
 
         The records of an aggregate are replayed in id order, even while workers run. Imported records that no saved
         cursor has passed yet are left out. Each transaction takes about 500 records, always whole aggregates, and is
-        followed by a call of `progress(done, total)`. After an interruption, a second call replays the rest.
-        """
+        followed by a call of `progress(done, total)`. After an interruption, a second call replays the rest."""
         return self._change_all("replay", dead.replay, event_type, choice, progress)
 
     def discard(self, id: arguments.Id, *, subscription: str = "default") -> int:

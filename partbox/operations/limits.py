@@ -27,8 +27,7 @@ class LimitedHandlers(OperatorVerbs):
     A limit that is set overrides the declared one, bound by bound, until it is reset. Running workers apply a change
     within one heartbeat. `known` returns the names of a subscription's handlers that take limits, as far as this
     process knows them. An invalid argument raises PartboxError with a remedy, an unreachable database raises
-    psycopg.Error.
-    """
+    psycopg.Error."""
 
     _noun = "limit"
 
@@ -39,10 +38,8 @@ class LimitedHandlers(OperatorVerbs):
         self._known = known
 
     def list(self, subscription: str | None = None) -> list[HandlerLimit]:
-        """Return the limits of one subscription or of all, by handler, with the number of waiting calls.
-
-        Included are the limits that living processes apply, and those limits that were set.
-        """
+        """Return the limits of one subscription or of all, by handler, with the number of waiting calls. Included are
+        the limits that living processes apply, and those limits that were set."""
         with self._session(subscription) as conn:
             found = overview(conn, self._schema, subscription, exact_up_to=EXACT_OF_LIST)
         return [limit for cluster in found.clusters for limit in cluster.limits]
@@ -55,11 +52,9 @@ class LimitedHandlers(OperatorVerbs):
         at_once: int | str | None = None,
         subscription: str = "default",
     ) -> bool:
-        """Limit a handler in the whole subscription, and return False if the same limit was set already.
-
-        `rate` limits the calls that start, such as "100/s", "6000/m" or "5/h". `at_once` limits concurrent calls.
-        "none" lifts a bound, and None leaves it unchanged.
-        """
+        """Limit a handler in the whole subscription, and return False if the same limit was set already. `rate` limits
+        the calls that start, such as "100/s", "6000/m" or "5/h". `at_once` limits concurrent calls. "none" lifts a
+        bound, and None leaves it unchanged."""
         given = _parse_rate(rate), _parse_at_once(at_once)
         if given == (None, None):
             raise ArgumentError(

@@ -3,8 +3,7 @@
 Dead rows are deleted first, because a record is kept as long as it is parked in any subscription. Whole segments of the
 log follow, at no cost per record. The remaining records are deleted one by one. If an archive is kept, only archived
 records are deleted, and the setting `archive` has them written first. A step is a transaction of its own under a lock,
-which a single purge holds at a time. A purge that does not get the lock ends, because another one does the work.
-"""
+which a single purge holds at a time. A purge that does not get the lock ends, because another one does the work."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -35,8 +34,7 @@ class Purged:
     whole and gave back `freed` bytes; their records are not counted. Before that, `archived` records were written to
     `files` files of the archive. `unarchived` is the reason why others could not be archived, `waiting` the reason why
     others must wait for a while, `untended` the reason why a segment could not be made, emptied or dropped. `complete`
-    is False if the purge was stopped, or left the work to another purge.
-    """
+    is False if the purge was stopped, or left the work to another purge."""
 
     records: int = 0
     dead: int = 0
@@ -80,8 +78,7 @@ def purge(
 
     `stopped` is polled between two steps, and `progress` is called with the result so far after each step. If `by_hand`
     is set, the purge is recorded as an action of an operator. If `patient` is set, a few expired records are not worth
-    an archive file and stay. Raise SchemaError or psycopg.Error.
-    """
+    an archive file and stay. Raise SchemaError or psycopg.Error."""
     sofar = Purged(complete=False)
     act = LongAction(settings.schema_name, "purge", {name: settings.shown(name) for name in RETENTION_SETTINGS})
 
@@ -131,10 +128,8 @@ def _purge_segments(
     dry_run: bool,
     **how: Any,
 ) -> bool:
-    """Archive records and empty whole segments. Return True if single records may be deleted afterwards.
-
-    That is so if all expired records could be archived. `how` is passed on to `maintain_over`.
-    """
+    """Archive records and empty whole segments. Return True if single records may be deleted afterwards. That is so if
+    all expired records could be archived. `how` is passed on to `maintain_over`."""
     if dry_run:
         report_progress(**_count_dry_run(conn, settings))
         return True
@@ -159,10 +154,8 @@ def list_segments(dsn: Callable[[], str], settings: Settings) -> list[SegmentRet
 
 
 def _kinds(conn: Conn, settings: Settings, dry_run: bool) -> Iterator[tuple[steps.Kind, dict[str, Any]]]:
-    """Yield the kinds of rows in the order in which they are purged, each with the arguments of its steps.
-
-    A schema with only an inbox has one kind.
-    """
+    """Yield the kinds of rows in the order in which they are purged, each with the arguments of its steps. A schema
+    with only an inbox has one kind."""
     limits = {"dry_run": dry_run, "batch": max(settings.purge_batch, DRY_BATCH) if dry_run else settings.purge_batch}
     if not migrate.is_inbox_only(conn, settings.schema_name):
         migrate.check(conn, settings.schema_name)

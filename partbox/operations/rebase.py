@@ -1,8 +1,7 @@
 """Rebase: makes a logical copy of a schema, from a dump or logical replication, usable in its new cluster.
 
 A heartbeat within its lease comes from a living worker, or is a row of the dump. A row of the dump does not change, so
-an instance counts as dead if its heartbeat does not change for the length of its lease.
-"""
+an instance counts as dead if its heartbeat does not change for the length of its lease."""
 
 import logging
 import time
@@ -53,11 +52,9 @@ def rebase(
     timeout: arguments.Length,
     progress: Progress = lambda what: None,
 ) -> Rebased:
-    """Adapt the copy in the schema of the settings to this cluster, in one transaction, and return the result.
-
-    Wait at most `timeout` for publishers to end their transactions. Raise PartboxError if the schema is healthy (unless
-    `force` is set), if workers are alive, or if the timeout passes. Raise psycopg.Error for the database.
-    """
+    """Adapt the copy in the schema of the settings to this cluster, in one transaction, and return the result. Wait at
+    most `timeout` for publishers to end their transactions. Raise PartboxError if the schema is healthy (unless `force`
+    is set), if workers are alive, or if the timeout passes. Raise psycopg.Error for the database."""
     patience, schema = arguments.length("timeout", timeout), settings.schema_name
     with session(dsn, settings, "partbox rebase") as conn:
         _refuse_healthy(conn, schema, force)
@@ -74,10 +71,8 @@ def rebase(
 def _retry_rebase(
     conn: Conn, schema: str, dead: dict[UUID, datetime], force: bool, patience: float, progress: Progress
 ) -> Rebased | Problem:
-    """Rebase, and try again until the locks are granted or `patience` seconds have passed.
-
-    Transactions that queue behind the locks proceed between two attempts.
-    """
+    """Rebase, and try again until the locks are granted or `patience` seconds have passed. Transactions that queue
+    behind the locks proceed between two attempts."""
     end = time.monotonic() + patience
     while True:
         try:
@@ -94,10 +89,8 @@ def _retry_rebase(
 
 
 def _await_silence(conn: Conn, schema: str, progress: Progress) -> dict[UUID, datetime]:
-    """Wait until each instance is known to be dead, and return the last heartbeat of each.
-
-    Raise PartboxError with the names of the living instances if a heartbeat changes.
-    """
+    """Wait until each instance is known to be dead, and return the last heartbeat of each. Raise PartboxError with the
+    names of the living instances if a heartbeat changes."""
     first, since = steps.list_instances(conn, schema), time.monotonic()
     heartbeats = {each.instance_id: each.heartbeat_at for each in first}
     found = first

@@ -104,8 +104,7 @@ class RecordSearch(OperatorVerbs):
 
         `payload` includes the payloads. The work is bounded, and `read_since` of the result tells how far an incomplete
         search has read. Raise PartboxError with a remedy for invalid arguments, and psycopg.Error if the database
-        cannot be reached, so an empty result always means that there are none.
-        """
+        cannot be reached, so an empty result always means that there are none."""
         if arguments.limit(limit) > MAX_LIMIT:
             raise PartboxError(f"limit {limit} is too much: at most {MAX_LIMIT}, then those `before` the last of them")
         lookups, choice = _build_lookups(what, query), _check_query(query)
@@ -131,10 +130,8 @@ class RecordSearch(OperatorVerbs):
         subscription: str | None,
         payload: bool,
     ) -> FoundRecords:
-        """Run the lookups in order until one finds records, and load these records.
-
-        Note the other meanings under which a cheap lookup finds records, too.
-        """
+        """Run the lookups in order until one finds records, and load these records. Note the other meanings under which
+        a cheap lookup finds records, too."""
         meant, search_page, others = None, SearchPage(), list[str]()
         for meaning, lookup in lookups.items():
             if not search_page.positions:

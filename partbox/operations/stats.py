@@ -23,8 +23,7 @@ class Stats(OperatorVerbs):
     estimate larger numbers. Parked records are counted, completed ones are estimated. A page holds at most 1,000
     records in id order, without payloads. The next page begins `after` the last id of the previous page. Raise
     PartboxError with a remedy, also for an unknown subscription, and psycopg.Error if the database cannot be reached,
-    so an empty result always means that there are none.
-    """
+    so an empty result always means that there are none."""
 
     _noun = "stats"
 
@@ -48,10 +47,8 @@ class Stats(OperatorVerbs):
         return self.cluster(subscription).records
 
     def pending(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
-        """Return a page of the records that the subscription has not consumed yet.
-
-        The statement reads at most a page of each partition, and the records that committed late.
-        """
+        """Return a page of the records that the subscription has not consumed yet. The statement reads at most a page
+        of each partition, and the records that committed late."""
         return self._page("page_pending", subscription, limit, after)
 
     def failed(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
@@ -65,10 +62,8 @@ class Stats(OperatorVerbs):
     def completed(
         self, subscription: str = "default", limit: int = 100, after: int | None = None
     ) -> list[RecordStatus]:
-        """Return a page of the completed records that no purge has removed.
-
-        At most a page of each partition is read.
-        """
+        """Return a page of the completed records that no purge has removed. At most a page of each partition is
+        read."""
         return self._page("page_completed", subscription, limit, after)
 
     def _page(self, name: str, subscription: str, limit: int, after: int | None, **more: object) -> list[RecordStatus]:
@@ -146,8 +141,7 @@ def delivered(before: Cluster, after: Cluster, drawn: int) -> float:
 
     The result is negative after a replay. If both counts of a partition are exact, the number is the published records
     minus the growth of the pending ones. An estimated count is off by more than the number delivered, so there the ids
-    that the cursor has passed are multiplied by the density of records above it.
-    """
+    that the cursor has passed are multiplied by the density of records above it."""
     parked = sum(after.parked.values()) - sum(before.parked.values())
     if before.unlisted or after.unlisted:
         return drawn - (after.pending - before.pending) - parked
@@ -195,8 +189,7 @@ class Changes:
     `gone` has the number of partitions that each lost process still owned.
 
     `claims` maps each claimed partition to the old owner, None if it had released the partition before, and the new
-    one.
-    """
+    one."""
 
     joined: tuple[Instance, ...]
     leaving: tuple[Instance, ...]

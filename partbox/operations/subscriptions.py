@@ -3,8 +3,7 @@
 Replay and drop need a paused subscription without owners. Workers release their partitions by themselves: at the next
 tick they find that no partition is assigned to them, start no further handler, and release each partition when its last
 handler has ended. Dead workers release nothing. They are buried here when their lease is over, because a subscription
-without a supervisor has nobody else to do it.
-"""
+without a supervisor has nobody else to do it."""
 
 import logging
 import time
@@ -50,10 +49,8 @@ class StillBusy(PartboxError):
 
 
 class FinalState(NamedTuple):
-    """The state in which a failed command leaves a subscription.
-
-    `known` is True if that is the state before the command and was never in doubt.
-    """
+    """The state in which a failed command leaves a subscription. `known` is True if that is the state before the
+    command and was never in doubt."""
 
     text: str
     known: bool
@@ -75,11 +72,9 @@ REFUSALS: dict[Problem, str] = {
 
 
 class Subscriptions(OperatorVerbs):
-    """Commands on the subscriptions of an outbox. Every call opens a connection of its own.
-
-    Times are datetimes with a zone, or texts in ISO 8601. A `timeout` is seconds, a timedelta, or a text such as "2m".
-    An impossible command raises PartboxError with a remedy, an unreachable database raises psycopg.Error.
-    """
+    """Commands on the subscriptions of an outbox. Every call opens a connection of its own. Times are datetimes with a
+    zone, or texts in ISO 8601. A `timeout` is seconds, a timedelta, or a text such as "2m". An impossible command
+    raises PartboxError with a remedy, an unreachable database raises psycopg.Error."""
 
     _noun = "subscription"
 
@@ -105,17 +100,13 @@ class Subscriptions(OperatorVerbs):
             return list_subscriptions(conn, self._schema)
 
     def pause(self, name: str) -> bool:
-        """Stop delivery until the subscription is resumed. Return False if it was paused already.
-
-        Workers let running handlers finish, and release their partitions. New events wait in the log.
-        """
+        """Stop delivery until the subscription is resumed. Return False if it was paused already. Workers let running
+        handlers finish, and release their partitions. New events wait in the log."""
         return self._switch("pause", subscriptions.pause, name)
 
     def resume(self, name: str) -> bool:
-        """Resume delivery where it stopped. Return False if the subscription was not paused.
-
-        Workers notice within a heartbeat.
-        """
+        """Resume delivery where it stopped. Return False if the subscription was not paused. Workers notice within a
+        heartbeat."""
         return self._switch("resume", subscriptions.resume, name)
 
     def _switch(self, verb: str, act: Callable[[Conn, str, str], bool | None], name: str) -> bool:
@@ -141,8 +132,7 @@ class Subscriptions(OperatorVerbs):
         The subscription is paused until its workers have released everything, at most for `timeout`, and resumed
         afterwards unless it was paused before. Parked records from the position on (dead, retrying, waiting) are
         forgotten and delivered anew, with all their attempts. Raise PartboxError, without any change, if a purge has
-        removed records from there on, or if the workers do not release in time.
-        """
+        removed records from there on, or if the workers do not release in time."""
         position, patience = arguments.replay_position(from_id, from_time), arguments.length("timeout", timeout)
         with self._session(name) as conn:
             self._check(conn, position)
@@ -161,11 +151,9 @@ class Subscriptions(OperatorVerbs):
         return rewound
 
     def drop(self, name: str, timeout: arguments.Length = TIMEOUT, *, progress: Progress | None = None) -> None:
-        """Delete a subscription with its cursors and parked records. The log is not changed.
-
-        Stop its workers first: the subscription is paused, and all of them must have ended within `timeout`. Otherwise
-        raise PartboxError; nothing is changed then, and the subscription is resumed unless it was paused before.
-        """
+        """Delete a subscription with its cursors and parked records. The log is not changed. Stop its workers first:
+        the subscription is paused, and all of them must have ended within `timeout`. Otherwise raise PartboxError;
+        nothing is changed then, and the subscription is resumed unless it was paused before."""
         patience = arguments.length("timeout", timeout)
         with self._session(name) as conn:
 
@@ -179,10 +167,8 @@ class Subscriptions(OperatorVerbs):
 
     @contextmanager
     def _session(self, subscription: str | None = None) -> Iterator[Conn]:
-        """Open a session on the primary that may read the id sequence.
-
-        Raise PartboxError for an unknown subscription.
-        """
+        """Open a session on the primary that may read the id sequence. Raise PartboxError for an unknown
+        subscription."""
         with super()._session(subscription) as conn:
             check(conn, self._schema)
             yield conn
@@ -202,8 +188,7 @@ class Subscriptions(OperatorVerbs):
         With `members`, wait until no instance is left, either. If the pause, the wait (StillBusy after `timeout`
         seconds) or `act` fails, or Ctrl-C interrupts, a subscription that was paused here is resumed, through a new
         connection if need be. After a success it stays as `act` leaves it. This is a function, not a context manager,
-        because a signal that arrives between the pause and the block of a `with` would skip the resume.
-        """
+        because a signal that arrives between the pause and the block of a `with` would skip the resume."""
         paused_here = not subscriptions.paused(conn, self._schema, name)
         acting = False
         try:
@@ -245,10 +230,8 @@ class Subscriptions(OperatorVerbs):
                 log_event(log, "buried", text, name, left, subscription=name, instances=gone, partitions=freed)
 
     def _resume_paused(self, conn: Conn, name: str, acting: bool) -> FinalState:
-        """Resume a subscription that was paused here, through a new connection if this one is lost.
-
-        Return its final state.
-        """
+        """Resume a subscription that was paused here, through a new connection if this one is lost. Return its final
+        state."""
         known = True
         try:
             try:
@@ -286,10 +269,8 @@ class Subscriptions(OperatorVerbs):
 
 
 def _resumed_text(resumed: bool | None, acting: bool) -> str:
-    """Return the result of resuming as text.
-
-    A replay resumes by itself once it is done, a drop leaves nothing to resume.
-    """
+    """Return the result of resuming as text. A replay resumes by itself once it is done, a drop leaves nothing to
+    resume."""
     if resumed is None:
         return "it has been dropped"
     if acting and not resumed:

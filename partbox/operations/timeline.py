@@ -52,10 +52,8 @@ class TimelineEntry:
 
 
 def timeline(record: FoundRecord) -> list[TimelineEntry]:
-    """Return the history of a record in all subscriptions, and its present state, oldest first.
-
-    The texts may contain user input: errors, names, reasons.
-    """
+    """Return the history of a record in all subscriptions, and its present state, oldest first. The texts may contain
+    user input: errors, names, reasons."""
     entries = [TimelineEntry(record.published_at, None, "published"), *_delay_entries(record)]
     for standing in record.standings:
         entries += _status_entries(standing)

@@ -2,8 +2,7 @@
 
 A partition stays with its assignee as long as the assignee is alive and holds no more than its share. With n partitions
 and m instances, n mod m shares are larger by one. The larger shares go to the instances that already hold the most
-partitions, because each of these instances then has to give away one partition less.
-"""
+partitions, because each of these instances then has to give away one partition less."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -13,11 +12,9 @@ Assignees = Sequence[UUID | None]
 
 
 def assign(partitions: Assignees, instances: Collection[UUID]) -> list[UUID | None]:
-    """Return the new assignee of each partition, given the present assignees by partition number.
-
-    Shares differ by at most one, and the number of moves is the smallest possible. The result does not depend on the
-    order of `instances`, and assigning the result again changes nothing. Without instances, every assignee is None.
-    """
+    """Return the new assignee of each partition, given the present assignees by partition number. Shares differ by at
+    most one, and the number of moves is the smallest possible. The result does not depend on the order of `instances`,
+    and assigning the result again changes nothing. Without instances, every assignee is None."""
     if not instances:
         return [None] * len(partitions)
     room = _share_room(partitions, instances)
@@ -32,11 +29,9 @@ def assign(partitions: Assignees, instances: Collection[UUID]) -> list[UUID | No
 
 
 def needs_plan(partitions: Assignees, instances: Collection[UUID]) -> bool:
-    """Return True if a partition has no living assignee, or if two shares differ by more than one partition.
-
-    The present assignees are not compared with the result of `assign`: in a rolling deploy, two versions of `assign`
-    would undo the plans of the other version for ever.
-    """
+    """Return True if a partition has no living assignee, or if two shares differ by more than one partition. The
+    present assignees are not compared with the result of `assign`: in a rolling deploy, two versions of `assign` would
+    undo the plans of the other version for ever."""
     if not instances:
         return any(assignee is not None for assignee in partitions)
     held = _count_owned(partitions, instances)
@@ -56,10 +51,8 @@ def _share_room(partitions: Assignees, instances: Collection[UUID]) -> Counter[U
 
 
 def _spread_takers(room: Counter[UUID | None]) -> Iterator[UUID]:
-    """Yield each instance as often as it has room, in rotation.
-
-    Neighbouring partitions thereby go to different instances.
-    """
+    """Yield each instance as often as it has room, in rotation. Neighbouring partitions thereby go to different
+    instances."""
     left = sorted(instance for instance, free in room.items() if instance and free > 0)
     while left:
         yield from left

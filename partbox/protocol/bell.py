@@ -80,12 +80,9 @@ def channel(schema: str) -> str:
 
 
 def reason_off(wanted: str, *, pooled: bool, sequence: bool = True, prepared: int = 0) -> str | None:
-    """Return the reason why workers do not raise the flag, or None if they do.
-
-    `wanted` is the setting `bell`. `pooled` means that connections pass through a pooler and no `listen_dsn` bypasses
-    the pooler. `sequence` means that the flag's sequence exists and the worker's role may set it. `prepared` is the
-    server's `max_prepared_transactions`.
-    """
+    """Return the reason why workers do not raise the flag, or None if they do. `wanted` is the setting `bell`. `pooled`
+    means that connections pass through a pooler and no `listen_dsn` bypasses the pooler. `sequence` means that the
+    flag's sequence exists and the worker's role may set it. `prepared` is the server's `max_prepared_transactions`."""
     if wanted == "off":
         return "the setting `bell` is off"
     if pooled:
@@ -107,9 +104,7 @@ def flag_duration(nap: float) -> float:
 
 def flag_seconds_left(ahead: int | None) -> float:
     """Return the seconds for which the flag stays up, or 0 if it is down, from its lead over the server's clock.
-
-    `ahead` is in milliseconds, and None if the flag could not be read.
-    """
+    `ahead` is in milliseconds, and None if the flag could not be read."""
     return ahead / 1_000 if ahead is not None and 1 <= ahead <= MAX_FLAG_AHEAD_MS else 0.0
 
 
@@ -131,9 +126,7 @@ class SleepState(Enum):
 
 class BellPoll(NamedTuple):
     """The result of a poll that read everything: the last drawn id, and the seconds for which the flag is still up.
-
-    `settled` is True if no open transaction has drawn an id up to `drawn`.
-    """
+    `settled` is True if no open transaction has drawn an id up to `drawn`."""
 
     drawn: int
     settled: bool
@@ -141,10 +134,8 @@ class BellPoll(NamedTuple):
 
 
 class SleepControl:
-    """The state machine by which one worker decides when to raise the flag, when to lower it and how long to sleep.
-
-    All times are seconds of any monotonic clock.
-    """
+    """The state machine by which one worker decides when to raise the flag, when to lower it and how long to sleep. All
+    times are seconds of any monotonic clock."""
 
     def __init__(self) -> None:
         self.state = SleepState.AWAKE
@@ -157,12 +148,9 @@ class SleepControl:
         self._up_from = self._until = 0.0
 
     def observe(self, now: float, seen: BellPoll | None, *, listens: bool, nap: float = NAP) -> FlagChange:
-        """Update the state after a poll, and return the change of the flag that the worker has to make now.
-
-        `seen` is None if the poll did not read everything. The worker then stays awake. A worker that hears no rings
-        (`listens` is False) stays awake too, but still lowers the flag for publishers. `nap` is the longest sleep in
-        seconds.
-        """
+        """Update the state after a poll, and return the change of the flag that the worker has to make now. `seen` is
+        None if the poll did not read everything. The worker then stays awake. A worker that hears no rings (`listens`
+        is False) stays awake too, but still lowers the flag for publishers. `nap` is the longest sleep in seconds."""
         self.state, self._nap = SleepState.AWAKE, nap
         if seen is None:
             self._drawn, self._up = None, False
@@ -190,21 +178,16 @@ class SleepControl:
         return now - self._busy_from >= STILL_TIME
 
     def raised(self, now: float, *, was_up: bool) -> None:
-        """Record that the worker raised the flag at `now`, the time just before it sent the statement.
-
-        `was_up` is True if the flag was up before the statement.
-        """
+        """Record that the worker raised the flag at `now`, the time just before it sent the statement. `was_up` is True
+        if the flag was up before the statement."""
         # The flag was up without a gap only if this worker knew it to be up until now, and the statement found it up
         # too.
         self._up = self._up and was_up and now < self._until
         self._up_until(now, now + flag_duration(self._nap))
 
     def _up_until(self, now: float, until: float) -> None:
-        """Record that the flag is up until `until`.
-
-        If the flag was up before, every publisher that read it since `_up_from` found it up. The worker then need not
-        wait for `HEARD_TIME` again.
-        """
+        """Record that the flag is up until `until`. If the flag was up before, every publisher that read it since
+        `_up_from` found it up. The worker then need not wait for `HEARD_TIME` again."""
         if not self._up:
             self._up, self._up_from = True, now
         self._until = until

@@ -29,12 +29,9 @@ SOON = 0.05  # seconds: the shortest delay, used if a probe is due already
 
 @dataclass(slots=True)
 class Circuit:
-    """The circuit breaker of one handler in one process.
-
-    `has_failures` is True while the circuit is open, or if there were failures since the last success. While it is
-    False, callers need neither ask for admission nor report successes. `probe_lost` is the time in seconds to wait for
-    a probe, for example the handler's timeout.
-    """
+    """The circuit breaker of one handler in one process. `has_failures` is True while the circuit is open, or if there
+    were failures since the last success. While it is False, callers need neither ask for admission nor report
+    successes. `probe_lost` is the time in seconds to wait for a probe, for example the handler's timeout."""
 
     probe_lost: float = PROBE_LOST
     is_open: bool = False
@@ -47,11 +44,9 @@ class Circuit:
     _pause: float = FIRST_PROBE
 
     def failed(self, key: Hashable, now: float, *, unavailable: bool, started: float | None = None) -> bool:
-        """Record a failure on an aggregate key, and return True if it opened the circuit.
-
-        `unavailable` means that the handler raised `DownstreamUnavailable`. `started` is the time at which the handler
-        was admitted. Without `started`, any failure during a probe is attributed to the probe.
-        """
+        """Record a failure on an aggregate key, and return True if it opened the circuit. `unavailable` means that the
+        handler raised `DownstreamUnavailable`. `started` is the time at which the handler was admitted. Without
+        `started`, any failure during a probe is attributed to the probe."""
         if self.is_open:
             if self._is_probe(started):
                 self._pause = min(2 * self._pause, LONGEST_PAUSE)
@@ -79,8 +74,7 @@ class Circuit:
 
         The handler did not start, or asked for a retry later.
 
-        If the handler was the probe, the next probe is admitted at once.
-        """
+        If the handler was the probe, the next probe is admitted at once."""
         if self._is_probe(started):
             self._probing_since = None
 
@@ -103,10 +97,8 @@ class Circuit:
         return True
 
     def wait(self, now: float) -> float:
-        """Return the delay in seconds, never 0, for an event that was not admitted or that failed while open.
-
-        The delay lasts until the next probe. While a probe is in flight, the delay is as long as the last pause.
-        """
+        """Return the delay in seconds, never 0, for an event that was not admitted or that failed while open. The delay
+        lasts until the next probe. While a probe is in flight, the delay is as long as the last pause."""
         if not self.is_open:
             return SOON
         if self._probing_since is not None:

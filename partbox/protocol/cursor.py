@@ -86,9 +86,7 @@ class ReadRequest(NamedTuple):
 
 class PagePart(NamedTuple):
     """The part of an answer that one partition delivers: the page, late and new ids, and the id to which L is raised.
-
-    `raised_to` is 0 if L is not raised. `last` is False for a piece of a cut page that is followed by more pieces.
-    """
+    `raised_to` is 0 if L is not raised. `last` is False for a piece of a cut page that is followed by more pieces."""
 
     page: Page
     late: list[int]
@@ -112,8 +110,7 @@ class Cursor:
     `base` is the partition's own page. A `base` of None means that the partition was read at the page shared in
     lockstep. A cursor that is caught up follows the shared page from one quick poll to the next and changes only if a
     poll returns records for it. The records that became visible in between belong to other partitions. `cut` is set
-    while the page is cut.
-    """
+    while the page is cut."""
 
     partition: int
     last_id: int
@@ -151,11 +148,9 @@ class Cursor:
         self.full = mode is not ReadMode.CAUGHT_UP and mode is not ReadMode.BEHIND
 
     def ask(self, room: int, shared: Page | None) -> ReadRequest:
-        """Return the request for the next poll, with room for `room` new records.
-
-        Late records are read even without room. New records are not read inside a cut page. `shared` is the page of the
-        partitions in lockstep, and None for partitions that are polled alone.
-        """
+        """Return the request for the next poll, with room for `room` new records. Late records are read even without
+        room. New records are not read inside a cut page. `shared` is the page of the partitions in lockstep, and None
+        for partitions that are polled alone."""
         base = self.base or shared
         assert base is not None, "a partition polled alone has a page of its own"
         # A partition that is caught up has read everything up to the floor of the shared page, however low its last id
@@ -184,8 +179,7 @@ class Cursor:
 
         `late` and `new` are the ids found, in ascending order. `floor` is the bound that the search for late records
         used. Only transactions that `asked.base` lists and that have ended count for this bound. `together` is True if
-        the answer belongs to the poll that all partitions in lockstep share.
-        """
+        the answer belongs to the poll that all partitions in lockstep share."""
         start = self.start(floor)
         cap = MAX_LATE if cap is None else cap
         # More late records than one page may deliver: read the others in further pieces.
@@ -212,10 +206,8 @@ class Cursor:
         return self._move_to(page, ids[:late], ids[late:], full=False)
 
     def stay(self, shared: Page) -> None:
-        """Keep `shared` as the partition's own page if it was read at that page.
-
-        Call this before a quick poll moves the shared page on.
-        """
+        """Keep `shared` as the partition's own page if it was read at that page. Call this before a quick poll moves
+        the shared page on."""
         assert self.mode is not ReadMode.CAUGHT_UP, self
         self.base = self.base or shared
 

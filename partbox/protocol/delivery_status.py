@@ -19,8 +19,7 @@ class HistoryEntry:
     `outcome` is failed, dead, ignored, interrupted (the process died), done (after the record was parked), repeated
     (done, and a process that died may have run the record before), skipped, replayed or discarded (by an operator), or
     cancelled. `process` is "pid on node", or None for an operator, who is named by `who`. `seconds` is the running time
-    of the handler, or None if unknown.
-    """
+    of the handler, or None if unknown."""
 
     at: datetime
     outcome: str
@@ -37,8 +36,7 @@ class Delivery:
 
     `outcome` is delivered, repeated (a process that died may have run the record too), or ignored (`on_error` said that
     the error does not matter, or the process had no handler for the record). `process` is "pid on node". The fields are
-    None if the value is no longer known.
-    """
+    None if the value is no longer known."""
 
     outcome: str
     after: datetime | None
@@ -65,8 +63,7 @@ class DeliveryFacts:
     `wanted` is False if the type filter of the subscription excludes the record. `consumed` is True if the saved cursor
     of its partition has passed the record. `owner` is the process that owns the partition. `ahead` is the number of
     records that have to be read first, and None for a consumed record. `head` is the record for which the aggregate
-    waits. `history` starts with the oldest entry.
-    """
+    waits. `history` starts with the oldest entry."""
 
     subscription: str
     partition: int
@@ -94,8 +91,7 @@ class DeliveryStatus:
     `process` is the "pid on node" of the process that has the record or has delivered it. `behind` is the record for
     which this record waits. `ahead` is the number of records of the partition that have to be read first. `why` is the
     reason for waiting, in words. `attempts` counts the charged attempts. `since` is the time at which the record was
-    parked or died. `due_at` is the time of the next attempt.
-    """
+    parked or died. `due_at` is the time of the next attempt."""
 
     subscription: str
     state: str

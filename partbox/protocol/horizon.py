@@ -1,8 +1,6 @@
 """Fences, bounds and floors: the ids above which late records can still appear, and the test that none can.
 
-
-The docstring of `partbox.protocol` explains the rules. Everything here holds for one life of the server.
-"""
+The docstring of `partbox.protocol` explains the rules. Everything here holds for one life of the server."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,8 +13,7 @@ class Page:
 
     `snapshot` is the text of the snapshot. `settled` is the bound for transactions that the snapshot could not list.
     `listed` has a pair (xid, bound) for each listed transaction. The page of a saved cursor has its floor as the bound
-    of all of them. `is_complete` is True if no record that the snapshot sees lay above the ceiling of the poll.
-    """
+    of all of them. `is_complete` is True if no record that the snapshot sees lay above the ceiling of the poll."""
 
     snapshot: str
     settled: int
@@ -37,11 +34,9 @@ class Fence(NamedTuple):
 
 
 def fence(drawn: int, age: int, xmax: int) -> Fence:
-    """Return the fence of one reading: the id drawn, `age('3'::xid)` read after it, and a snapshot's 64-bit xmax.
-
-    `age` is the distance from xid 3 to the next xid, in 32 bits. The next xid is xmax or shortly after, so that xmax
-    widens it to 64 bits.
-    """
+    """Return the fence of one reading: the id drawn, `age('3'::xid)` read after it, and a snapshot's 64-bit xmax. `age`
+    is the distance from xid 3 to the next xid, in 32 bits. The next xid is xmax or shortly after, so that xmax widens
+    it to 64 bits."""
     ahead = (age + 3 - xmax) % (1 << 32)
     return Fence(xmax + ahead - 1, drawn)
 
@@ -77,18 +72,14 @@ class Horizon:
             self.fences.append(new)
 
     def claim(self, floor: int) -> None:
-        """Remember the highest floor of a claim.
-
-        The floor holds for every transaction that is still open after the claim.
-        """
+        """Remember the highest floor of a claim. The floor holds for every transaction that is still open after the
+        claim."""
         self.claimed_floor = max(self.claimed_floor, floor)
 
     def build_page(self, snapshot: Snapshot, *, is_complete: bool = False) -> Page:
         """Return the page that was just read at `snapshot`, after fixing the bounds of the transactions that it lists.
-
         Call this immediately after the poll. A bound taken later could use a floor that was claimed after the snapshot.
-        Such a floor says nothing about a transaction that ended between the two.
-        """
+        Such a floor says nothing about a transaction that ended between the two."""
         for xid in snapshot.xip:
             # A bound is fixed when the transaction is first listed and must not rise: the transaction may have drawn
             # ids since.
@@ -121,8 +112,7 @@ class Horizon:
         record that became visible after S is either listed by S or is at or above xmax(S). In the first case the
         transaction has ended. In the second case the xid is above the U of the fence, so the id is above `settled`, and
         more ids have been drawn. The fence has to be older than S: the ids drawn between that fence and S lie above the
-        ceiling of the poll and have not been read.
-        """
+        ceiling of the poll and have not been read."""
         return self.shared is not None and not ended and drawn == self.shared.settled
 
     def _bound(self, xid: int) -> int:

@@ -18,11 +18,9 @@ AWAIT_DIVISOR = 8
 
 
 def share(nodes: int) -> float:
-    """Return the fraction of shared turns that one of `nodes` nodes takes.
-
-    Up to `FULL_SHARE_NODES` nodes take all turns. Larger fleets take as many turns together as `FULL_SHARE_NODES`
-    nodes. Each node draws anew by this fraction, so when nodes leave, the others take over their turns at once.
-    """
+    """Return the fraction of shared turns that one of `nodes` nodes takes. Up to `FULL_SHARE_NODES` nodes take all
+    turns. Larger fleets take as many turns together as `FULL_SHARE_NODES` nodes. Each node draws anew by this fraction,
+    so when nodes leave, the others take over their turns at once."""
     return min(1.0, FULL_SHARE_NODES / max(1, nodes))
 
 
@@ -31,8 +29,7 @@ def beat_interval(nodes: int, heartbeat: float, lease: float) -> float:
 
     More than `FULL_BEAT_NODES` nodes together send as many heartbeats as `FULL_BEAT_NODES` nodes, because each
     heartbeat is a commit on the server. The promise of the lease stays: a lease is renewed four times while it lasts,
-    and a dead node is noticed late before another node would have missed two heartbeats.
-    """
+    and a dead node is noticed late before another node would have missed two heartbeats."""
     return max(heartbeat, min(heartbeat * max(1.0, nodes / FULL_BEAT_NODES), MAX_BEAT_OF_LEASE * lease))
 
 
@@ -42,8 +39,7 @@ def longest_tick(owned: int, lease: float, *, calm: bool) -> float:
     A process with few partitions ticks less often. Otherwise hundreds of processes without work would cost the server a
     third of a processor. The number of owned partitions decides, from about 16 processes on. A late tick delays only
     news that the bell announces anyway: events, plans, and changes of parked rows by others. A process is `calm` only
-    if it hears the bell and has nothing in hand, because running handlers are checked four times a second.
-    """
+    if it hears the bell and has nothing in hand, because running handlers are checked four times a second."""
     if not calm or not owned:
         return TICK
     return max(TICK, min(LONGEST_TICK, MAX_TICK_OF_LEASE * lease, TICK * FEW_PARTITIONS / owned))
@@ -55,7 +51,6 @@ def next_tick_delay(soonest: float | None, awaited: float | None, most: float = 
     `soonest` is the time until the first parked row is due. `awaited` is the time for which the process has waited for
     another process to release a partition. No notification announces a release. A partition that was awaited for t
     seconds stays without an owner for at most t / AWAIT_DIVISOR, and waiting for a handler that runs for hours costs no
-    more queries than the usual ticks.
-    """
+    more queries than the usual ticks."""
     pause = most if soonest is None else min(most, max(soonest, SHORTEST_TICK))
     return pause if awaited is None else min(pause, max(AWAIT_TICK, awaited / AWAIT_DIVISOR))

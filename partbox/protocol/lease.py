@@ -6,8 +6,7 @@ clock that also counts suspended time, and the wall clock, because a paused virt
 One rule decides when an instance is buried, for worker nodes and for commands that wait. The database's clock must say
 that the lease is over, the watcher must have seen the same heartbeat for a full lease by its own clock, *and* the
 watcher must have watched without a break for as long. A database that was away, or whose clock stepped, therefore ends
-nobody's lease.
-"""
+nobody's lease."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -27,18 +26,14 @@ BREAK_DIVISOR = 2
 
 
 def trust_deadline(sent_at: float, lease: float) -> float:
-    """Return the time until which a process may trust a lease renewed at `sent_at`.
-
-    `sent_at` is the time at which the renewal was sent, in seconds of the same clock.
-    """
+    """Return the time until which a process may trust a lease renewed at `sent_at`. `sent_at` is the time at which the
+    renewal was sent, in seconds of the same clock."""
     return sent_at + lease * (1 - LEASE_MARGIN)
 
 
 def idle_limit(lease: float) -> float:
-    """Return the seconds without a read or a save after which a child starts no handler.
-
-    The limit is less than its supervisor's patience.
-    """
+    """Return the seconds without a read or a save after which a child starts no handler. The limit is less than its
+    supervisor's patience."""
     return IDLE_LEASES * lease * (1 - LEASE_MARGIN)
 
 
@@ -79,8 +74,7 @@ def should_renew_lease(signs: ChildSigns, patience: Patience) -> bool:
 
     If the child or half of it is silent, or if the child neither reads nor saves, renew the lease only while a handler
     runs within its time limit and the child is not stopped. The handler may hold the interpreter. When it ends and the
-    child still reads and saves nothing, no other handler will run.
-    """
+    child still reads and saves nothing, no other handler will run."""
     if not signs.has_read:
         return False
     quiet = signs.silent >= patience.lease or signs.half_silent >= HALF_LEASES * patience.lease
@@ -90,11 +84,8 @@ def should_renew_lease(signs: ChildSigns, patience: Patience) -> bool:
 
 
 def should_kill(signs: ChildSigns, patience: Patience) -> bool:
-    """Return True if the supervisor should kill the child.
-
-    This is so if the child was silent without a reason for two leases beyond the first, was idle for two leases, or
-    runs a handler far beyond its time limit.
-    """
+    """Return True if the supervisor should kill the child. This is so if the child was silent without a reason for two
+    leases beyond the first, was idle for two leases, or runs a handler far beyond its time limit."""
     idle = signs.idle >= IDLE_LEASES * patience.lease
     if signs.handler is not None and signs.handler >= patience.handler_timeout + patience.drain_timeout:
         return idle or signs.silent >= patience.lease
@@ -104,10 +95,8 @@ def should_kill(signs: ChildSigns, patience: Patience) -> bool:
 
 
 class HeartbeatStreak:
-    """The period in which a supervisor has reached its database without a break.
-
-    Inactivity of children during this period is the children's own fault. The clock also counts suspended time.
-    """
+    """The period in which a supervisor has reached its database without a break. Inactivity of children during this
+    period is the children's own fault. The clock also counts suspended time."""
 
     def __init__(self, lease: float) -> None:
         self._lease = lease
@@ -176,10 +165,8 @@ def _sighting(seen: SeenHeartbeat | None, instance: Leaseholder, now: float, pau
 def find_burials(
     instances: Iterable[Leaseholder], seen: Mapping[UUID, SeenHeartbeat], now: float, steady_since: float | None = None
 ) -> Burials:
-    """Return the instances to bury. `seen` must have a sighting of each instance.
-
-    `steady_since` is the time since which the watcher has had no break. None means since the sightings.
-    """
+    """Return the instances to bury. `seen` must have a sighting of each instance. `steady_since` is the time since
+    which the watcher has had no break. None means since the sightings."""
     waits = {each.instance_id: _wait(each, seen[each.instance_id].since, now, steady_since) for each in instances}
     due = [instance for instance, wait in waits.items() if wait <= 0]
     return Burials(due, min((wait for wait in waits.values() if wait > 0), default=None))

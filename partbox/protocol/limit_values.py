@@ -1,8 +1,7 @@
 """Convert the results of an application's `limit_by` into plain values by which a limit divides events.
 
 The values become keys of dictionaries that are read under the engine's lock, and are shown as labels. The values are
-therefore instances of Python's own classes, whose `==` and `hash` run no code of the application, and are short.
-"""
+therefore instances of Python's own classes, whose `==` and `hash` run no code of the application, and are short."""
 
 from collections.abc import Iterator
 from enum import Enum
@@ -24,11 +23,9 @@ class UnfitValueError(TypeError):
 
 
 def to_limit_value(found: object, depth: int = DEPTH) -> LimitValue:
-    """Return the plain value of `found`.
-
-    An instance of a subclass becomes an instance of the base class. An Enum becomes the text `Class.NAME`. Raise
-    UnfitValueError for a value of another kind. The methods of an unusual subclass may raise any exception.
-    """
+    """Return the plain value of `found`. An instance of a subclass becomes an instance of the base class. An Enum
+    becomes the text `Class.NAME`. Raise UnfitValueError for a value of another kind. The methods of an unusual subclass
+    may raise any exception."""
     # Classes are tested with `issubclass`, and methods are called on the built-in base class, so that no method of the
     # application's subclass runs.
     kind = type(found)

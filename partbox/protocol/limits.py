@@ -1,7 +1,6 @@
 """Limits of a handler: how many calls may start in a time and how many may run at once, in the whole cluster.
 
-A rate is written as a number of calls and a unit of time: "100/s", "6000/m", "5/h".
-"""
+A rate is written as a number of calls and a unit of time: "100/s", "6000/m", "5/h"."""
 
 import re
 from collections.abc import Callable
@@ -28,11 +27,9 @@ class Rate(float):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The limits of one handler in the whole cluster. None means no limit.
-
-    `rate` is the number of calls that may start per second. `at_once` is the number of calls that may run at the same
-    time. With `by`, both hold for each value of the division.
-    """
+    """The limits of one handler in the whole cluster. None means no limit. `rate` is the number of calls that may start
+    per second. `at_once` is the number of calls that may run at the same time. With `by`, both hold for each value of
+    the division."""
 
     rate: Rate | None = None
     at_once: int | None = None
@@ -45,10 +42,8 @@ class Limit:
 
 
 def rate_of(text: object) -> Rate:
-    """Return the rate that a text describes, or the Rate itself.
-
-    Raise ValueError, with the accepted forms, for anything else.
-    """
+    """Return the rate that a text describes, or the Rate itself. Raise ValueError, with the accepted forms, for
+    anything else."""
     if isinstance(text, Rate):
         return text
     match = _TEXT.fullmatch(text) if isinstance(text, str) else None

@@ -6,8 +6,7 @@ downstream that a client library raises as an OSError is excluded too, because t
 
 Client libraries wrap exceptions. The explicit cause of an exception therefore counts as well, and so does the exception
 that was being handled when a library raised its own. A built-in exception, such as an accidental KeyError in an
-`except` block, has to be raised `from` the other one.
-"""
+`except` block, has to be raised `from` the other one."""
 
 import io
 from pkgutil import resolve_name
@@ -44,10 +43,8 @@ _module, _qualname = vars(type)["__module__"].__get__, vars(type)["__qualname__"
 
 
 class ErrorNames(tuple[type[BaseException] | str, ...]):
-    """Exception classes or their dotted names.
-
-    Names stay unresolved until a worker starts, because they may belong to the application's modules.
-    """
+    """Exception classes or their dotted names. Names stay unresolved until a worker starts, because they may belong to
+    the application's modules."""
 
     __slots__ = ()
 
@@ -63,10 +60,8 @@ DEFAULT_ERRORS = ErrorNames(("OSError", "TimeoutError"))
 
 
 def parse_error_names(value: Any) -> ErrorNames:
-    """Return the exceptions that a value names: a class, a text with commas, or a list of classes and names.
-
-    Raise ValueError for anything else.
-    """
+    """Return the exceptions that a value names: a class, a text with commas, or a list of classes and names. Raise
+    ValueError for anything else."""
     given = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
     errors = ErrorNames(each.strip() if isinstance(each, str) else each for each in given)
     if not errors or not all(map(_is_error, errors)):
@@ -75,10 +70,8 @@ def parse_error_names(value: Any) -> ErrorNames:
 
 
 def circuit(value: Any) -> ErrorNames | None:
-    """Return the exceptions that open the circuit, as a setting gives them, or None for "off".
-
-    The value "on" stands for the defaults. Raise ValueError for a value that `parse_error_names` does not accept.
-    """
+    """Return the exceptions that open the circuit, as a setting gives them, or None for "off". The value "on" stands
+    for the defaults. Raise ValueError for a value that `parse_error_names` does not accept."""
     if isinstance(value, str):
         value = {"off": False, "none": False, "on": True}.get(value.strip().lower(), value)
     if value is None or isinstance(value, bool):

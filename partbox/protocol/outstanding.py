@@ -15,8 +15,7 @@ class OutstandingWork:
     `unread` is True if there are records to read. `moving` is True if a partition has no owner at the moment or a
     handler has run for long, so that a lack of progress does not prove a standstill. `cursors` is the sum of all
     cursors, `unfinished` and `scheduled` count parked rows. One of the three changes whenever an event is finished.
-    `due_in` and `scheduled_in` are the seconds until one of these rows may run, or None if none will run by itself.
-    """
+    `due_in` and `scheduled_in` are the seconds until one of these rows may run, or None if none will run by itself."""
 
     paused: bool = False
     unread: bool = False
@@ -38,10 +37,8 @@ class OutstandingWork:
         return self.cursors, self.unfinished, self.scheduled
 
     def can_progress(self, patience: float) -> bool:
-        """Return True if some of the work may run within `patience` seconds.
-
-        A scheduled event must also be due soon.
-        """
+        """Return True if some of the work may run within `patience` seconds. A scheduled event must also be due
+        soon."""
         if self.paused or patience <= 0:
             return False
         if self.unread or (self.due_in is not None and self.due_in <= patience):
@@ -57,10 +54,8 @@ class Standstill:
         self._since = 0.0
 
     def is_over(self, work: OutstandingWork, patience: float, now: float) -> bool:
-        """Return True if none of the work can run before the patience ends.
-
-        The patience starts anew with each finished event.
-        """
+        """Return True if none of the work can run before the patience ends. The patience starts anew with each finished
+        event."""
         if work.moving or work.progress != self._progress:
             self._progress, self._since = work.progress, now
         return not work.can_progress(self._since + patience - now)

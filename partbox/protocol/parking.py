@@ -143,10 +143,8 @@ class ParkedRow:
         return self.suspicion is Suspicion.CHARGED or self.suspicion is Suspicion.CHARGED_ALONE
 
     def runs_at(self) -> float | None:
-        """Return the time at which the row may run, in monotonic seconds.
-
-        The time is 0.0 for at once, and None if the row is loaded, unsaved or dead.
-        """
+        """Return the time at which the row may run, in monotonic seconds. The time is 0.0 for at once, and None if the
+        row is loaded, unsaved or dead."""
         if self.stage is not RowStage.WAITING or self.state is RowState.DEAD:
             return None
         return 0.0 if self.state in READY_STATES else self.due
@@ -189,10 +187,8 @@ class ParkedRow:
         self.end_trial()
 
     def mark_suspect(self, *, accused: bool = False) -> None:
-        """Record that the row's event may have killed a process.
-
-        `accused` means that the event was recorded as started when the process died.
-        """
+        """Record that the row's event may have killed a process. `accused` means that the event was recorded as started
+        when the process died."""
         assert self.suspicion is Suspicion.NONE, self
         self.suspicion = Suspicion.ACCUSED if accused else Suspicion.SUSPECT
 
@@ -207,21 +203,16 @@ class ParkedRow:
 
 
 def waits(head: ParkedRow, *, before: bool) -> bool:
-    """Return True if a chain with this head waits for a permit or a time, and False if the chain is in trouble.
-
-    The rows behind a head are held for the head's reason. A head that was itself held, behind a row that is gone,
-    changes nothing: `before` says whether the chain has waited until now.
-    """
+    """Return True if a chain with this head waits for a permit or a time, and False if the chain is in trouble. The
+    rows behind a head are held for the head's reason. A head that was itself held, behind a row that is gone, changes
+    nothing: `before` says whether the chain has waited until now."""
     return before if head.state is RowState.HELD else head.waits
 
 
 @dataclass(slots=True)
 class Chain:
-    """The blocking rows of one key, in id order.
-
-    A chain `waits` if its head waits for a permit or a time. Otherwise it is in trouble, and its rows count against the
-    brake.
-    """
+    """The blocking rows of one key, in id order. A chain `waits` if its head waits for a permit or a time. Otherwise it
+    is in trouble, and its rows count against the brake."""
 
     rows: list[ParkedRow] = field(default_factory=list)
     # The head is running and has held up its partition for too long.
@@ -243,10 +234,8 @@ class Chain:
         return sum(row.state in OPEN_STATES for row in self.rows)
 
     def list_runnable(self, now: float) -> list[ParkedRow]:
-        """Return the head and the rows that may follow it without waiting, at most `MAX_CHAIN_RUN` rows.
-
-        The list is empty while the head is loaded. A suspect row is returned alone: a row behind it gets its own trial.
-        """
+        """Return the head and the rows that may follow it without waiting, at most `MAX_CHAIN_RUN` rows. The list is
+        empty while the head is loaded. A suspect row is returned alone: a row behind it gets its own trial."""
         run: list[ParkedRow] = []
         for row in self.rows:
             if len(run) == MAX_CHAIN_RUN or not row.may_run(now) or (run and (row.suspect or run[0].suspect)):

@@ -1,7 +1,6 @@
 """The progress of a partition: records read, records finished, and the cursor that a save may store.
 
-The docstring of `partbox.protocol` explains the rule for saves.
-"""
+The docstring of `partbox.protocol` explains the rule for saves."""
 
 from bisect import bisect_left
 from collections import deque
@@ -23,8 +22,7 @@ def free_empty_tables(*tables: dict[Any, Any]) -> None:
 
     A dictionary that is emptied one item at a time keeps its largest table until it is filled again. A process has
     several dictionaries for each of 256 partitions, and one after another is large for a moment, when many late records
-    arrive or an outage parks them. All of them together took up to 300 kB per partition.
-    """
+    arrive or an outage parks them. All of them together took up to 300 kB per partition."""
     for table in tables:
         if not table:
             table.clear()
@@ -32,10 +30,8 @@ def free_empty_tables(*tables: dict[Any, Any]) -> None:
 
 @dataclass(slots=True)
 class LatePage:
-    """A page with late records that are unfinished, and the page before it.
-
-    `read_before` counts the new records of all earlier pages.
-    """
+    """A page with late records that are unfinished, and the page before it. `read_before` counts the new records of all
+    earlier pages."""
 
     before: Page
     page: Page
@@ -50,8 +46,7 @@ class SaveTarget:
 
     `passed` is the number of new records that the cursor passes, and `for_good` the number that it passes for good. The
     other passed records were read in later pages than the cursor's page. The cursor's snapshot may not see some of
-    them, so a reader that starts from it would read them again, as late records.
-    """
+    them, so a reader that starts from it would read them again, as late records."""
 
     page: Page
     last_id: int
@@ -66,8 +61,7 @@ class Progress:
     Finished records that are not saved are kept with their event ids (empty for parked records). After a lost
     connection, a record that is read again can thus be distinguished from a new record with the same id. Nearly all
     records finish in the order in which they were read, and move from the head of `_unread` directly to the end of
-    `_passed`. `_finished` holds the others.
-    """
+    `_passed`. `_finished` holds the others."""
 
     page: Page
     last_id: int
@@ -168,10 +162,8 @@ class Progress:
         return max(self.last_id, *self._unread[-1:], max(self._finished, default=0))
 
     def count_in_flight(self) -> int:
-        """Return the number of new records that were read and are not finished.
-
-        The number is too low by the number of late records that are finished.
-        """
+        """Return the number of new records that were read and are not finished. The number is too low by the number of
+        late records that are finished."""
         return len(self._unread) - len(self._floor_raises) - len(self._finished)
 
     def count_finished_ever(self) -> int:
@@ -184,11 +176,8 @@ class Progress:
         return max(0, len(self._unread) - len(self._floor_raises) + late - len(self._finished))
 
     def next_to_finish(self, taken: Container[int] = ()) -> int | None:
-        """Return the first new id that is neither finished nor in `taken`.
-
-        If that record finishes next, the save passes it for good. Return None if there is no such id, or while a late
-        record is unfinished.
-        """
+        """Return the first new id that is neither finished nor in `taken`. If that record finishes next, the save
+        passes it for good. Return None if there is no such id, or while a late record is unfinished."""
         self._pass_finished()
         if any(page.cut or not self._finished.keys() >= page.unfinished for page in self.late):
             return None
@@ -202,28 +191,22 @@ class Progress:
         return SaveTarget(page, self.last_id, self.passed, min(read, self.passed))
 
     def passes(self, target: SaveTarget, record_id: int) -> bool:
-        """Return True if `target`, made just now, passes a given new record for good.
-
-        The record has to have finished since the last save.
-        """
+        """Return True if `target`, made just now, passes a given new record for good. The record has to have finished
+        since the last save."""
         for_good = target.for_good - self._passed_for_good
         return for_good > 0 and self._passed[for_good - 1] >= record_id
 
     def release_target(self) -> SaveTarget:
-        """Return the cursor of a release.
-
-        Every record up to the highest finished id is finished, or is parked by this save.
-        """
+        """Return the cursor of a release. Every record up to the highest finished id is finished, or is parked by this
+        save."""
         self._pass_finished()
         # A finished id that was passed is at most `last_id`.
         highest = max(self._finished, default=0)
         return SaveTarget(self.page, max(self.last_id, highest), self.read_new, self.passed)
 
     def saved(self, target: SaveTarget) -> None:
-        """Forget the records that the committed `target` passes.
-
-        A late record above the target's last id is a new record for the saved cursor, so it is kept.
-        """
+        """Forget the records that the committed `target` passes. A late record above the target's last id is a new
+        record for the saved cursor, so it is kept."""
         finished = self._finished
         self.saved_passed, before = target.passed, self.count_finished()
         more = max(0, target.for_good - self._passed_for_good)

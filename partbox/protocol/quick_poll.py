@@ -9,8 +9,7 @@ A quick poll counts completely or not at all. Nothing moves, and all partitions 
 records than the poll may return, more ids to search than a full poll would search, or more new records of a partition
 than it has room for.
 
-A partition that takes no part, because it is behind, draining or just claimed, keeps its page.
-"""
+A partition that takes no part, because it is behind, draining or just claimed, keeps its page."""
 
 from collections.abc import Collection
 
@@ -19,21 +18,17 @@ from partbox.protocol.horizon import Page
 
 
 def ids(shared: Page) -> tuple[int, int]:
-    """Return exclusive (low, high) bounds of the ids that the next quick poll can scan.
-
-    The bounds are rounded to millions, so that the statement is planned anew only once per million ids.
-    """
+    """Return exclusive (low, high) bounds of the ids that the next quick poll can scan. The bounds are rounded to
+    millions, so that the statement is planned anew only once per million ids."""
     # A page counts even if it reaches one stretch above `settled`.
     end = cursor.stretch_of(shared.settled) + 2 * cursor.STRETCH
     return cursor.stretch_of(shared.floor), end
 
 
 def has_found_all(records: int, floor: int, drawn: int) -> bool:
-    """Return True if a quick poll of the ids from `floor` to `drawn` that returned `records` records has found all.
-
-    The statement asks for one record more than the limit of late records in a full poll. An answer of that length
-    therefore shows that there may be more.
-    """
+    """Return True if a quick poll of the ids from `floor` to `drawn` that returned `records` records has found all. The
+    statement asks for one record more than the limit of late records in a full poll. An answer of that length therefore
+    shows that there may be more."""
     return records <= cursor.MAX_LATE and drawn - floor <= cursor.STRETCH
 
 

@@ -27,11 +27,8 @@ GRAMMAR = 'write it like "exponential:0.2:60:2+jitter" (base, cap, multiplier) o
 
 @runtime_checkable
 class RetryPolicy(Protocol):
-    """A policy for failed events.
-
-    The methods of a policy must not block and must be pure except for jitter. The callers are the thread that ran the
-    handler, or the event loop.
-    """
+    """A policy for failed events. The methods of a policy must not block and must be pure except for jitter. The
+    callers are the thread that ran the handler, or the event loop."""
 
     def should_retry(self, error: BaseException) -> bool:
         """Return True if another attempt may help. False makes the event dead at once."""
@@ -41,10 +38,8 @@ class RetryPolicy(Protocol):
 
 
 def delay_of(value: object) -> float:
-    """Return a delay given by an application's code as seconds, >= 0 and possibly infinite.
-
-    Raise TypeError or ValueError if the value is not a delay. The methods of a hostile number may raise any exception.
-    """
+    """Return a delay given by an application's code as seconds, >= 0 and possibly infinite. Raise TypeError or
+    ValueError if the value is not a delay. The methods of a hostile number may raise any exception."""
     if isinstance(value, timedelta):
         value = value / timedelta(seconds=1)
     if isinstance(value, bool) or not isinstance(value, Real | Decimal):
@@ -61,11 +56,9 @@ def delay_of(value: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """A delay of min(cap, base * multiplier ** (attempt - 1)) seconds.
-
-    `include` names the only exceptions that are retried. If it is empty, all are. `exclude` names exceptions that are
-    not retried. Subclasses count, and `exclude` takes precedence over `include`.
-    """
+    """A delay of min(cap, base * multiplier ** (attempt - 1)) seconds. `include` names the only exceptions that are
+    retried. If it is empty, all are. `exclude` names exceptions that are not retried. Subclasses count, and `exclude`
+    takes precedence over `include`."""
 
     base: float = 0.2
     cap: float = 60.0
@@ -153,10 +146,8 @@ class Jittered:
 
 
 def policy_of(value: object) -> RetryPolicy:
-    """Return `value` if it is a policy, or the policy that a text in the grammar above describes.
-
-    Raise ValueError for anything else.
-    """
+    """Return `value` if it is a policy, or the policy that a text in the grammar above describes. Raise ValueError for
+    anything else."""
     if isinstance(value, RetryPolicy) and not isinstance(value, type):
         return value
     if not isinstance(value, str):

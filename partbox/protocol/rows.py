@@ -17,11 +17,9 @@ class TickPartition(NamedTuple):
 
 
 class OwnedPartition(NamedTuple):
-    """An owned partition with its saved cursor.
-
-    `suspect_until` is set if the last owner died. A record up to this id may have killed it. `pause` is set if the
-    partition was claimed just now, and is the time in seconds since the last owner released it.
-    """
+    """An owned partition with its saved cursor. `suspect_until` is set if the last owner died. A record up to this id
+    may have killed it. `pause` is set if the partition was claimed just now, and is the time in seconds since the last
+    owner released it."""
 
     partition: int
     epoch: int
@@ -34,11 +32,8 @@ class OwnedPartition(NamedTuple):
 
 
 class CursorSave(NamedTuple):
-    """The state of one partition to save.
-
-    A `snapshot` of None leaves the cursor unchanged. A `last_id` of None leaves the cursor's position in the log
-    unchanged, because no record has been finished since the last save.
-    """
+    """The state of one partition to save. A `snapshot` of None leaves the cursor unchanged. A `last_id` of None leaves
+    the cursor's position in the log unchanged, because no record has been finished since the last save."""
 
     partition: int
     epoch: int
@@ -53,8 +48,7 @@ class StoredRow(NamedTuple):
 
     `started` means that the row was charged and that its process may have died of it. `error` is only read for dead
     rows. `waits` means that the row waits for a permit or a time. A blocking row that waits for a permit is due at
-    once, because the owner of the partition knows when the permit comes.
-    """
+    once, because the owner of the partition knows when the permit comes."""
 
     partition: int
     record_id: int
@@ -69,10 +63,8 @@ class StoredRow(NamedTuple):
 
 
 class LooseRows(NamedTuple):
-    """The stored rows of a partition that block nothing: rows that count against the brake, and rows that wait.
-
-    `turns` are the ids of the rows that wait for a permit, the earliest due row first.
-    """
+    """The stored rows of a partition that block nothing: rows that count against the brake, and rows that wait. `turns`
+    are the ids of the rows that wait for a permit, the earliest due row first."""
 
     open: int = 0
     waiting: int = 0
@@ -87,8 +79,7 @@ class ParkedSave:
     None, the stored error and traceback stay. Both also stay if `is_wait` is set and there is a stored error. `new`
     means that there is no row yet. `charge` means that the event is about to start. A `dead_letter` only changes the
     due time of a row that is still dead. An `outcome` means that an attempt has failed after `seconds`. Such an attempt
-    is stored as a row, too.
-    """
+    is stored as a row, too."""
 
     partition: int
     record_id: int

@@ -1,8 +1,7 @@
 """Segments of the log: which to create ahead of need, which have expired, and which are empty.
 
 A segment takes the ids from `lower` up to but excluding `upper`. The default segment has neither bound, takes the ids
-that no other segment takes, makes polls slower, and is emptied record by record.
-"""
+that no other segment takes, makes polls slower, and is emptied record by record."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -72,20 +71,16 @@ def id_rate(stretches: Iterable[DrawnIds]) -> float:
 
 
 def segment_length(ids_a_second: float, retain: float, most: float | None = None) -> int:
-    """Return the number of ids of a new segment, in whole millions.
-
-    The segment gets a tenth of the ids that are drawn in the retention (seconds), at most `most`.
-    """
+    """Return the number of ids of a new segment, in whole millions. The segment gets a tenth of the ids that are drawn
+    in the retention (seconds), at most `most`."""
     ids = ids_a_second * retain / SEGMENTS_RETAINED
     ids = min(ids, most) if most else ids
     return int(min(max(ids, SMALLEST), LARGEST) // 1_000_000) * 1_000_000
 
 
 def length_for_size(segments: Sequence[Segment], retain_size: int | None) -> float | None:
-    """Return the number of ids in a tenth of `retain_size` bytes, by the mean size of the records so far.
-
-    Return None if there is no limit or no record to measure.
-    """
+    """Return the number of ids in a tenth of `retain_size` bytes, by the mean size of the records so far. Return None
+    if there is no limit or no record to measure."""
     full = [each for each in segments if each.size and each.oldest is not None and each.newest is not None]
     ids = sum((each.newest or 0) - (each.oldest or 0) for each in full)
     size = sum(each.size for each in full)
@@ -113,8 +108,7 @@ def segments_to_add(segments: Sequence[Segment], drawn: int, ids_a_second: float
     The new segments follow the last segment. If its end is too near, or the default segment holds an id beyond it, they
     begin above both the newest id and all ids in the default segment. Ids drawn until then go to the default segment.
     While the default segment is large, all segments that the retention needs are created at once, because one search of
-    the default segment proves all of them.
-    """
+    the default segment proves all of them."""
     there = [each for each in segments if each.lower is not None and each.lower > drawn]
     lacking = ids_a_second * AHEAD_SECONDS - sum((each.upper or 0) - (each.lower or 0) for each in there)
     missing = max(MIN_AHEAD - len(there), min(MAX_AHEAD - len(there), ceil(lacking / ids)))
@@ -143,11 +137,9 @@ def must_end_proof(proof: IdRange, drawn: int) -> bool:
 def list_expired(
     segments: Sequence[Segment], drawn: int, retain: float, retain_size: int | None
 ) -> Iterator[tuple[Segment, bool]]:
-    """Yield the full segments that have expired, the oldest first, each with True if the log's size is the reason.
-
-    A segment expires when its newest record is older than `retain` seconds. A segment of any age also expires while
-    that segment and the segments after it have more than `retain_size` bytes.
-    """
+    """Yield the full segments that have expired, the oldest first, each with True if the log's size is the reason. A
+    segment expires when its newest record is older than `retain` seconds. A segment of any age also expires while that
+    segment and the segments after it have more than `retain_size` bytes."""
     # For each segment, the size of the log from that segment to the newest.
     sizes = list(accumulate((each.size for each in reversed(segments)), initial=0))[:0:-1]
     for each, rest in zip(segments, sizes, strict=True):

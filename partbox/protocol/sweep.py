@@ -18,8 +18,7 @@ which steps over gaps.
 
 If hardly anything is new, a sweep is better still: one index search, however long the log is, instead of one for each
 partition. If there are no more ids above the lowest last id than there are partitions, a brief sweep finds everything
-new, with or without a backlog.
-"""
+new, with or without a backlog."""
 
 from collections.abc import Iterable, Mapping, Set
 from operator import attrgetter
@@ -36,11 +35,9 @@ STRETCH = 4
 
 
 class Sweep(NamedTuple):
-    """A scan of the ids in (start, end] for at most `most` records.
-
-    `last_ids` maps the partitions that take part to their last ids. The partitions in `waiting` get no new records in
-    this poll. Each partition that is behind gets room for `more` additional records.
-    """
+    """A scan of the ids in (start, end] for at most `most` records. `last_ids` maps the partitions that take part to
+    their last ids. The partitions in `waiting` get no new records in this poll. Each partition that is behind gets room
+    for `more` additional records."""
 
     start: int
     end: int
@@ -50,10 +47,8 @@ class Sweep(NamedTuple):
     more: int = 0
 
     def room(self, ask: ReadRequest, widest: int) -> int:
-        """Return the room of one request.
-
-        For partitions that take part or that are behind, the room can be as much as `widest`.
-        """
+        """Return the room of one request. For partitions that take part or that are behind, the room can be as much as
+        `widest`."""
         if ask.partition in self.last_ids:
             return widest
         if ask.partition in self.waiting:
@@ -71,11 +66,9 @@ class Sweep(NamedTuple):
 
 
 def sweep(asks: Iterable[ReadRequest], hi: int) -> Sweep | None:
-    """Return the sweep for requests that lie close together, or None if no sweep is worthwhile.
-
-    All requests must have a backlog. The sweep returns as many records as the partitions have room for together. `hi`
-    is the ceiling of the poll.
-    """
+    """Return the sweep for requests that lie close together, or None if no sweep is worthwhile. All requests must have
+    a backlog. The sweep returns as many records as the partitions have room for together. `hi` is the ceiling of the
+    poll."""
     roomy = sorted((ask for ask in asks if ask.room > 0), key=_last_id)
     if len(roomy) < MIN_PARTITIONS:
         return None
@@ -98,10 +91,8 @@ def sweep(asks: Iterable[ReadRequest], hi: int) -> Sweep | None:
 
 
 def brief_sweep(asks: Iterable[ReadRequest], hi: int) -> Sweep | None:
-    """Return the sweep that finds everything new for the requests.
-
-    Return None if there are more ids up to `hi` than a scan should pass, or than one of the partitions has room for.
-    """
+    """Return the sweep that finds everything new for the requests. Return None if there are more ids up to `hi` than a
+    scan should pass, or than one of the partitions has room for."""
     roomy = [ask for ask in asks if ask.room > 0]
     start = min(map(_last_id, roomy), default=hi)
     if hi - start > len(roomy) or any(hi - ask.last_id > ask.room for ask in roomy):

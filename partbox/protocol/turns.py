@@ -8,8 +8,7 @@ second.
 
 Items wait in a *bucket* for each pair of a handler and a value of the limit's division. Buckets take turns. An idle
 bucket is forgotten when it has saved as many starts as a fresh bucket, so memory is bounded. A new bucket starts with
-the saved starts of a fresh bucket.
-"""
+the saved starts of a fresh bucket."""
 
 import heapq
 from collections import deque
@@ -37,10 +36,8 @@ class ProcessBounds(NamedTuple):
 
     @classmethod
     def of(cls, limit: Limit, share: float) -> "ProcessBounds":
-        """Return the bounds of a process that owns `share` (0 to 1) of the partitions.
-
-        With a share of 0 nothing starts.
-        """
+        """Return the bounds of a process that owns `share` (0 to 1) of the partitions. With a share of 0 nothing
+        starts."""
         if share <= 0:
             return cls(0.0, 0.0, 0.0)
         pace = None if limit.rate is None else limit.rate * share
@@ -116,10 +113,8 @@ class LimitedHandler(Generic[T]):
 
 
 class PermitQueues(Generic[T]):
-    """The queues of all limited handlers in a process. `now` is in monotonic seconds.
-
-    The length is the number of buckets in the rotation, which may have the next turn.
-    """
+    """The queues of all limited handlers in a process. `now` is in monotonic seconds. The length is the number of
+    buckets in the rotation, which may have the next turn."""
 
     def __init__(self, share: float = 0.0) -> None:
         self.share = share  # fraction of the partitions
@@ -156,10 +151,8 @@ class PermitQueues(Generic[T]):
         self._reschedule_all(now)
 
     def add(self, limit_key: LimitKey, item: T, now: float, *, first: bool = False) -> None:
-        """Queue an item of a handler with a limit.
-
-        With `first`, the item goes before all items that were added without it.
-        """
+        """Queue an item of a handler with a limit. With `first`, the item goes before all items that were added without
+        it."""
         bucket = self._handlers[limit_key[0]].bucket(limit_key[1], now)
         bucket.waiting.insert(bucket.first if first else len(bucket.waiting), item)
         bucket.first += first
@@ -202,10 +195,8 @@ class PermitQueues(Generic[T]):
                 self._schedule(limit_key, bucket, now)
 
     def take(self, limit_key: LimitKey, joins: Callable[[T], bool], looked_at: int) -> list[T]:
-        """Remove and return the items, among the first `looked_at`, that join a call of the key.
-
-        Joining costs no start.
-        """
+        """Remove and return the items, among the first `looked_at`, that join a call of the key. Joining costs no
+        start."""
         bucket = self._bucket(limit_key)
         if bucket is None:
             return []
@@ -224,10 +215,8 @@ class PermitQueues(Generic[T]):
         return (0, 0) if bucket is None else (len(bucket.waiting), bucket.first)
 
     def remove(self, goes: Callable[[T, int, ProcessBounds], bool], now: float) -> list[tuple[LimitKey, T]]:
-        """Remove and return the waiting items for which `goes` is true.
-
-        `goes` gets the item, the number of items that stay before it, and the bounds of the handler.
-        """
+        """Remove and return the waiting items for which `goes` is true. `goes` gets the item, the number of items that
+        stay before it, and the bounds of the handler."""
         gone: list[tuple[LimitKey, T]] = []
         for limit_key, bucket in [*self.waiting()]:
             bounds, kept, first = self.bounds(limit_key[0]), deque[T](), bucket.first

@@ -28,8 +28,7 @@ class Verdict:
     `FALLBACK_DELAY` applied. `trace` is the traceback of the handler's error, see `traceback`, and None if the
     application raised nothing. `is_wait` means that the event did not run, so that `error` replaces no earlier error.
     `waits` means that the event waits for a permit or a time, and nothing is wrong. `seconds` is the running time of
-    the handler that failed.
-    """
+    the handler that failed."""
 
     state: RowState
     attempts: int
@@ -67,9 +66,7 @@ class FailurePolicy(Protocol):
 @dataclass(frozen=True, slots=True)
 class Deferral:
     """A request to put an event off without charging an attempt: a circuit is open, or there is no handler yet.
-
-    `is_wait` means that the event was not handed over, so an earlier error stays its last error.
-    """
+    `is_wait` means that the event was not handed over, so an earlier error stays its last error."""
 
     delay: float
     reason: str
@@ -78,10 +75,8 @@ class Deferral:
 
 def judge(policy: FailurePolicy, attempts: int, result: object, limit: int, advice: Advice = None) -> Verdict | None:
     """Return the verdict on a handler's result or exception after `attempts` earlier attempts, or None if done.
-
     `advice` is the answer of the handler's `on_error` to an exception. At most `limit` characters of an error's text
-    are kept.
-    """
+    are kept."""
     match result:
         case None | Done():
             return None
@@ -162,10 +157,8 @@ def _failure_verdict(policy: FailurePolicy, attempts: int, error: BaseException,
 
 
 def _ask_policy(policy: FailurePolicy, attempts: int, error: BaseException, text: str, limit: int) -> Verdict:
-    """Return the verdict of the retry policy.
-
-    The policy may be the application's own, so its answer counts only if it is a delay.
-    """
+    """Return the verdict of the retry policy. The policy may be the application's own, so its answer counts only if it
+    is a delay."""
     policy_error: BaseException | None = None
     try:
         retry, delay = bool(policy.retry.should_retry(error)), FALLBACK_DELAY

@@ -31,11 +31,9 @@ Parameters = Mapping[str, Any]
 
 
 class Library:
-    """The part that synchronous and asynchronous adapters share.
-
-    `on_commit` and `on_rollback` are called only for ends of the transaction that `tells` contains. `savepoint_mark`
-    and `wake_after_commit` work as in `EndReporter`. The defaults suit a library that tracks savepoints itself.
-    """
+    """The part that synchronous and asynchronous adapters share. `on_commit` and `on_rollback` are called only for ends
+    of the transaction that `tells` contains. `savepoint_mark` and `wake_after_commit` work as in `EndReporter`. The
+    defaults suit a library that tracks savepoints itself."""
 
     # True if `copy` is implemented.
     copies: bool = False
@@ -54,11 +52,9 @@ class Library:
         return self
 
     def database(self) -> Hashable | None:
-        """Return a key that distinguishes the connection's database from others, or None if it is unknown.
-
-        A publish reads the bell's flag unless this process has just found the flag of that database down. Called after
-        `require_transaction`.
-        """
+        """Return a key that distinguishes the connection's database from others, or None if it is unknown. A publish
+        reads the bell's flag unless this process has just found the flag of that database down. Called after
+        `require_transaction`."""
         return None
 
     def savepoint_mark(self) -> int | None:
@@ -78,10 +74,8 @@ class Library:
 
 
 class Unreported(Library):
-    """The shared part of adapters whose library reports no end.
-
-    `outbox.transaction(conn)`, if open, reports it instead.
-    """
+    """The shared part of adapters whose library reports no end. `outbox.transaction(conn)`, if open, reports it
+    instead."""
 
     def __init__(self, conn: Any) -> None:
         self.conn = conn
@@ -94,10 +88,8 @@ class Unreported(Library):
 
 
 class Adapter(Library):
-    """An adapter of a synchronous library.
-
-    Subclasses override `in_transaction` and `execute`, and other methods if the library allows a better way.
-    """
+    """An adapter of a synchronous library. Subclasses override `in_transaction` and `execute`, and other methods if the
+    library allows a better way."""
 
     def in_transaction(self) -> bool:
         """Return True if statements now become part of a transaction that the caller ends. May raise PublishError."""
@@ -108,10 +100,8 @@ class Adapter(Library):
         raise NotImplementedError
 
     def copy(self, step: Copy) -> int:
-        """Execute a COPY, and return the number of rows that PostgreSQL has counted.
-
-        Called only if `copies` is True.
-        """
+        """Execute a COPY, and return the number of rows that PostgreSQL has counted. Called only if `copies` is
+        True."""
         raise NotImplementedError
 
     def require_transaction(self) -> None:
@@ -144,8 +134,6 @@ class AsyncAdapter(Library):
         return await run_steps_async(steps, lambda step: step.run_through(self))
 
     def transaction(self) -> AbstractAsyncContextManager[Any] | None:
-        """Return a context manager that opens the outermost transaction, for `outbox.transaction(conn)`.
-
-        Return None if the library itself reports the end of its transactions.
-        """
+        """Return a context manager that opens the outermost transaction, for `outbox.transaction(conn)`. Return None if
+        the library itself reports the end of its transactions."""
         return None

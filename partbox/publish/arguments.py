@@ -14,11 +14,9 @@ from partbox.events.event import NOT_GIVEN, EventFields
 def build_event(
     event: Event | str | Enum | Instance, payload: Any, fields: EventFields, *, is_borrowed: bool = False
 ) -> Event:
-    """Return the event to publish. Raise PublishError if there is no payload, or more than one.
-
-    A `payload` of NOT_GIVEN means that `event` is the instance to publish. `is_borrowed` means that the instance is
-    written before its owner can change it, so it is not copied.
-    """
+    """Return the event to publish. Raise PublishError if there is no payload, or more than one. A `payload` of
+    NOT_GIVEN means that `event` is the instance to publish. `is_borrowed` means that the instance is written before its
+    owner can change it, so it is not copied."""
     if isinstance(event, Event):
         if payload is not NOT_GIVEN or fields:
             raise PublishError("an Event already has its payload and fields: give them to the Event")

@@ -1,8 +1,7 @@
 """The publisher's side of the bell (`partbox.protocol.bell`): read the flag when necessary, and ring if it is up.
 
 A process remembers that the flag was down for each database that it publishes into, if the connection identifies the
-database (`Library.database`). Workers embedded in the application need no ring: `EmbeddedWorkers` wakes them.
-"""
+database (`Library.database`). Workers embedded in the application need no ring: `EmbeddedWorkers` wakes them."""
 
 import threading
 import time
@@ -29,20 +28,16 @@ def database_key_of(conn: AnyConnection) -> Hashable:
 
 
 class Bell:
-    """The memory of one outbox that the flag is down, by database. A copy in another process starts empty.
-
-    With `rings` False, no publish reads the flag or rings.
-    """
+    """The memory of one outbox that the flag is down, by database. A copy in another process starts empty. With `rings`
+    False, no publish reads the flag or rings."""
 
     def __init__(self, rings: bool = True) -> None:
         self._rings = rings
         self._memory: dict[Hashable, FlagMemory] = {}
 
     def start_query(self, database: Hashable | None) -> "Inquirer | None":
-        """Return the object that takes a statement's answer, or None if the statement need not read the flag.
-
-        A `database` of None means that the flag is always read.
-        """
+        """Return the object that takes a statement's answer, or None if the statement need not read the flag. A
+        `database` of None means that the flag is always read."""
         if not self._rings:
             return None
         if database is None:
@@ -69,10 +64,8 @@ class Inquirer:
         self._sent = sent
 
     def note_answer(self, rows: Any) -> None:
-        """Record the answer. The last column of the first row says whether the statement rang.
-
-        `rows` is None if nobody waited for the answer.
-        """
+        """Record the answer. The last column of the first row says whether the statement rang. `rows` is None if nobody
+        waited for the answer."""
         if rows:
             self._memory.note_answer(self._sent, bool(rows[0][-1]))
 
@@ -84,10 +77,8 @@ class Wakeable(Protocol):
 
 
 class EmbeddedWorkers:
-    """The embedded workers of this process, which are woken without a ring. A copy in another process is empty.
-
-    The references are weak.
-    """
+    """The embedded workers of this process, which are woken without a ring. A copy in another process is empty. The
+    references are weak."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -8,11 +8,8 @@ _OF_LOST_SESSIONS = ("08", "57P", "40003")  # connection exceptions, shutdowns, 
 
 
 def sqlstate(error: BaseException) -> str | None:
-    """Return the SQLSTATE of a database error, or None.
-
-    The error can be an exception of psycopg, psycopg2 or asyncpg, or of SQLAlchemy or Django with such an exception
-    inside.
-    """
+    """Return the SQLSTATE of a database error, or None. The error can be an exception of psycopg, psycopg2 or asyncpg,
+    or of SQLAlchemy or Django with such an exception inside."""
     for each in (error, getattr(error, "orig", None), error.__cause__):
         code = getattr(each, "sqlstate", None) or getattr(each, "pgcode", None)
         if isinstance(code, str):
@@ -26,11 +23,9 @@ def is_failed_transaction(error: BaseException) -> bool:
 
 
 def is_refused_commit(error: BaseException) -> bool:
-    """Return True if PostgreSQL answered a COMMIT with an error and has therefore rolled back.
-
-    An error of severity FATAL comes from a session that ends, perhaps after its COMMIT. A pooler may report the codes
-    of such errors as plain errors, so these codes do not count either.
-    """
+    """Return True if PostgreSQL answered a COMMIT with an error and has therefore rolled back. An error of severity
+    FATAL comes from a session that ends, perhaps after its COMMIT. A pooler may report the codes of such errors as
+    plain errors, so these codes do not count either."""
     code = sqlstate(error)
     return code is not None and not code.startswith(_OF_LOST_SESSIONS) and _severity(error) == "ERROR"
 
@@ -46,10 +41,8 @@ def _severity(error: BaseException) -> str | None:
 
 
 class ErrorExplainer:
-    """A context manager that replaces a library's exception by a SchemaError or PublishError with advice.
-
-    A class and not a generator, because every publish enters it, and a class takes a third of the time.
-    """
+    """A context manager that replaces a library's exception by a SchemaError or PublishError with advice. A class and
+    not a generator, because every publish enters it, and a class takes a third of the time."""
 
     __slots__ = ("_schema",)
     missing: tuple[str, ...] = ("42P01", "3F000", "42703")  # table, schema, column

@@ -121,10 +121,8 @@ def has_own_times(event: Event) -> bool:
 
 
 def add_times(events: list[Event], batch: list[EventColumns], clock: int) -> Iterator[EventColumns]:
-    """Yield all columns of each event for COPY, which cannot evaluate expressions.
-
-    `clock` is the database's time in microseconds since 1970.
-    """
+    """Yield all columns of each event for COPY, which cannot evaluate expressions. `clock` is the database's time in
+    microseconds since 1970."""
     now = _EPOCH + timedelta(microseconds=clock)
     for event, fields in zip(events, batch, strict=True):
         after = event.deliver_after

@@ -3,8 +3,7 @@
 A batch consists of the events of one call. A `before_publish` hook receives the list of events and returns the list to
 publish, which may contain instances of event classes. The hook may also change the list in place and return None. An
 empty list publishes nothing. Other hooks receive the list of published events, without the events whose idempotency key
-was used before. Errors of these hooks are logged and change nothing.
-"""
+was used before. Errors of these hooks are logged and change nothing."""
 
 import inspect
 import logging

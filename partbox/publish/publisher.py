@@ -1,8 +1,7 @@
 """Publish one or many events on a synchronous or asynchronous connection.
 
 There is a fast path for one event without an idempotency key and without hooks on a psycopg connection. The general
-path, through an adapter, takes a fifth more CPU time.
-"""
+path, through an adapter, takes a fifth more CPU time."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -38,11 +37,9 @@ PublishedBatch = tuple[list[Event], list[UUID | None]]
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """A publisher into one schema. The methods raise PublishError before anything is written.
-
-    A publisher neither commits nor changes the connection in any other way. `max_payload` is in bytes. `workers` are
-    the embedded workers of this process. The workers are woken after a commit that the connection reports.
-    """
+    """A publisher into one schema. The methods raise PublishError before anything is written. A publisher neither
+    commits nor changes the connection in any other way. `max_payload` is in bytes. `workers` are the embedded workers
+    of this process. The workers are woken after a commit that the connection reports."""
 
     schema: str
     codecs: Codecs
@@ -92,10 +89,8 @@ class Publisher:
         return event.event_id
 
     def publish_many(self, conn: AnySync, events: Iterable[Event | Instance]) -> list[UUID | None]:
-        """Write all events in order, or none, and return their ids.
-
-        An id is None if the idempotency key was used before.
-        """
+        """Write all events in order, or none, and return their ids. An id is None if the idempotency key was used
+        before."""
         return self._publish(conn, build_events(events, is_borrowed=not self.hooks.has_any))[1]
 
     async def publish_many_async(self, conn: AnyAsync, events: Iterable[Event | Instance]) -> list[UUID | None]:
@@ -141,10 +136,8 @@ class Publisher:
             yield [event.with_headers(headers) for event in events] if headers else events
 
     def _find_reporter(self, adapter: Library) -> EndReporter | None:
-        """Return the object that reports the end of the transaction, or None if nothing needs it.
-
-        Raise PublishError if a hook needs an end that cannot be reported.
-        """
+        """Return the object that reports the end of the transaction, or None if nothing needs it. Raise PublishError if
+        a hook needs an end that cannot be reported."""
         if not self.hooks.needs_end:
             return adapter.end_reporter() if COMMIT in adapter.tells and self.workers else None
         wanted = {COMMIT: self.hooks.of[Moment.AFTER_COMMIT], ROLLBACK: self.hooks.of[Moment.AFTER_ROLLBACK]}

@@ -1,8 +1,7 @@
 """The statements of a publish, written once and executed on any kind of connection.
 
 A publish is a generator of steps that receives the answer of each step. An adapter runs the generator, on a psycopg
-cursor or through another library.
-"""
+cursor or through another library."""
 
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +18,8 @@ T = TypeVar("T")
 
 
 class Statement(Protocol):
-    """A statement of a publish.
-
-    The methods return its answer. `run_through` returns the adapter's answer or an awaitable.
-    """
+    """A statement of a publish. The methods return its answer. `run_through` returns the adapter's answer or an
+    awaitable."""
 
     def run(self, cursor: Cursor[Row]) -> Any: ...
 
@@ -36,10 +33,8 @@ Steps = Generator[Statement, Any, T]
 
 @dataclass(slots=True)
 class Query:
-    """A statement that returns rows.
-
-    Without `wants_rows`, the answer is None in a pipeline, where nobody waits for it.
-    """
+    """A statement that returns rows. Without `wants_rows`, the answer is None in a pipeline, where nobody waits for
+    it."""
 
     statement: bytes
     parameters: Mapping[str, Any]
@@ -59,11 +54,9 @@ class Query:
 
 @dataclass(slots=True)
 class Insert:
-    """An INSERT of one event into the log of `schema`, with a ring if `rings` is set. The answer is its rows.
-
-    The answer is None if there is nothing to read, or in a pipeline, where nobody waits for it. If a trigger has kept
-    the event out, the server raises an error on a cursor, and an adapter gets no row.
-    """
+    """An INSERT of one event into the log of `schema`, with a ring if `rings` is set. The answer is its rows. The
+    answer is None if there is nothing to read, or in a pipeline, where nobody waits for it. If a trigger has kept the
+    event out, the server raises an error on a cursor, and an adapter gets no row."""
 
     schema: str
     parameters: Mapping[str, Any]
@@ -100,10 +93,8 @@ class Insert:
 
 @dataclass(slots=True)
 class Copy:
-    """A COPY of rows into `columns` of the log of `schema`.
-
-    The answer is the number of rows. Impossible in a pipeline.
-    """
+    """A COPY of rows into `columns` of the log of `schema`. The answer is the number of rows. Impossible in a
+    pipeline."""
 
     statement: bytes
     schema: str

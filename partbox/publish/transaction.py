@@ -45,11 +45,8 @@ def is_status_uncertain(conn: AnyConnection) -> bool:
 
 
 def _is_in_block(conn: AnyConnection) -> bool:
-    """Return True inside `with conn.transaction():`, which sends its BEGIN before anything else.
-
-    Only a private counter of psycopg says so without waiting for the server. If another version lacks the counter, the
-    caller waits.
-    """
+    """Return True inside `with conn.transaction():`, which sends its BEGIN before anything else. Only a private counter
+    of psycopg says so without waiting for the server. If another version lacks the counter, the caller waits."""
     return getattr(conn, "_num_transactions", 0) > 0
 
 
@@ -81,10 +78,8 @@ async def sync_pipeline_async(conn: AsyncConnection[Any]) -> None:
 
 
 def check_open(conn: AnyConnection) -> None:
-    """Raise PublishError unless the next statement becomes part of a transaction that the caller ends.
-
-    Without autocommit, psycopg opens the transaction with the first statement, which may be the publish.
-    """
+    """Raise PublishError unless the next statement becomes part of a transaction that the caller ends. Without
+    autocommit, psycopg opens the transaction with the first statement, which may be the publish."""
     status = conn.pgconn.transaction_status
     if status == TransactionStatus.INTRANS:
         return
@@ -109,12 +104,9 @@ def check_not_open(conn: AnyConnection) -> None:
 
 @contextmanager
 def closing_broken_copy(conn: AnyConnection) -> Iterator[None]:
-    """Close the psycopg connection if the COPY in the block was interrupted and is still in progress.
-
-    psycopg ends a COPY by itself once the first row was sent. If a cancelled request interrupts the COPY before that,
-    the connection accepts no other statement, not even ROLLBACK, and keeps the locks of its transaction until it is
-    closed.
-    """
+    """Close the psycopg connection if the COPY in the block was interrupted and is still in progress. psycopg ends a
+    COPY by itself once the first row was sent. If a cancelled request interrupts the COPY before that, the connection
+    accepts no other statement, not even ROLLBACK, and keeps the locks of its transaction until it is closed."""
     try:
         yield
     except BaseException:

@@ -11,8 +11,7 @@ private, and does not count savepoints made in SQL.
 
 A COMMIT that was sent but not answered, because the request was cancelled or the connection lost, may have succeeded:
 PostgreSQL does not stop for a client that has gone. Neither kind of hook is called for its batches, and a warning is
-logged.
-"""
+logged."""
 
 import inspect
 import logging
@@ -31,12 +30,9 @@ EndCallback = Callable[[], Any]
 
 
 class EndReporter(Protocol):
-    """An object that reports the end of a transaction: the part of the adapter protocol that hooks need.
-
-    Calls are made after the end of the transaction. `on_commit` calls if the writes before the registration are
-    committed, and `on_rollback` if they are rolled back, to a savepoint or entirely. Neither calls if the outcome is
-    unknown.
-    """
+    """An object that reports the end of a transaction: the part of the adapter protocol that hooks need. Calls are made
+    after the end of the transaction. `on_commit` calls if the writes before the registration are committed, and
+    `on_rollback` if they are rolled back, to a savepoint or entirely. Neither calls if the outcome is unknown."""
 
     def savepoint_mark(self) -> int | None:
         """Return the number to append to the transaction's setting before calls are registered, or None."""
@@ -58,10 +54,8 @@ class Outcome(Enum):
 
 
 class TransactionEnd:
-    """The end of a transaction whose savepoints no library tracks.
-
-    The transaction counts as rolled back unless `note_commit` says that COMMIT is the next statement.
-    """
+    """The end of a transaction whose savepoints no library tracks. The transaction counts as rolled back unless
+    `note_commit` says that COMMIT is the next statement."""
 
     def __init__(self) -> None:
         self._marks = 0

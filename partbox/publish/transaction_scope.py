@@ -35,8 +35,7 @@ class Scope:
     connection of its own to `dsn()`. The transaction is committed unless an exception leaves the block. If PostgreSQL
     rolled back instead, because a statement had failed, the scope raises PublishError. With `pooler`, no statement is
     prepared on a connection of its own: behind a transaction pooler, the next transaction might meet another client's
-    prepared statement of the same name.
-    """
+    prepared statement of the same name."""
 
     def __init__(self, conn: object, dsn: Callable[[], str], *, pooler: bool = False) -> None:
         # The type is checked on entering the block.

@@ -2,8 +2,7 @@
 
 Ids, times, JSON and arrays are sent as text that PostgreSQL casts. An application can change how its driver sends such
 values (`set_type_codec` of asyncpg, `register_adapter` of psycopg2, the adapters of psycopg). A payload would then be
-encoded twice, or a list would become jsonb.
-"""
+encoded twice, or a list would become jsonb."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping

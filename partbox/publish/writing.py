@@ -17,8 +17,7 @@ snapshot.
 
 A trigger or rule of the application may silently keep a row out of the log. The answer of each statement therefore
 contains the number of written events. If there are too few, the transaction fails, together with everything written for
-the other events.
-"""
+the other events."""
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -55,9 +54,7 @@ def write_events(
     schema: str, events: list[Event], batch: list[EventColumns], flag_query: Inquirer | None, *, copies: bool
 ) -> Steps[list[UUID | None]]:
     """Write the events with the columns in `batch`, and return their ids, or None where the idempotency key was used.
-
-    With `flag_query`, ring if a worker sleeps. `copies` means that COPY is possible on this connection.
-    """
+    With `flag_query`, ring if a worker sleeps. `copies` means that COPY is possible on this connection."""
     if len(events) == 1:
         fresh = [(yield from _write_one(schema, events[0], batch[0], flag_query))]
     else:
@@ -87,10 +84,8 @@ def _write_one(schema: str, event: Event, fields: EventColumns, flag_query: Inqu
 
 
 def _take_keys(schema: str, events: list[Event]) -> Steps[list[bool]]:
-    """Claim the idempotency keys of the events.
-
-    Return True for each event without a key, and for the first with its key.
-    """
+    """Claim the idempotency keys of the events. Return True for each event without a key, and for the first with its
+    key."""
     first: dict[str, int] = {}
     for place, event in enumerate(events):
         if event.idempotency_key is not None:
@@ -135,10 +130,8 @@ def _write_many(
 
 
 def _split_batch(batch: list[EventColumns]) -> Iterator[slice]:
-    """Yield slices of the batch for one INSERT each.
-
-    A slice has at most `COPY_FROM_EVENTS` events, and fewer than `COPY_FROM_BYTES` bytes unless it has only one event.
-    """
+    """Yield slices of the batch for one INSERT each. A slice has at most `COPY_FROM_EVENTS` events, and fewer than
+    `COPY_FROM_BYTES` bytes unless it has only one event."""
     begin = size = 0
     for end, fields in enumerate(batch):
         size += column_bytes(fields)

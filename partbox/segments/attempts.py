@@ -25,19 +25,15 @@ def try_step(step: Callable[[], T]) -> T | str:
 
 
 class Attempts:
-    """A series of steps, each of which runs even if the server refused an earlier one.
-
-    `problem`: why the first was refused, in one line, with the remedy for a full disk.
-    """
+    """A series of steps, each of which runs even if the server refused an earlier one. `problem`: why the first was
+    refused, in one line, with the remedy for a full disk."""
 
     def __init__(self) -> None:
         self.problem: str | None = None
 
     def take(self, step: Callable[[], T], otherwise: T) -> T:
-        """Return the result of `step`, or `otherwise` if the server refuses.
-
-        Raise `psycopg.Error` for a lost connection.
-        """
+        """Return the result of `step`, or `otherwise` if the server refuses. Raise `psycopg.Error` for a lost
+        connection."""
         try:
             return step()
         except Error as error:

@@ -4,8 +4,7 @@ A small default segment is searched under a lock, which takes milliseconds. Sear
 out for minutes. So a constraint first keeps the new ids out of the default segment, and is then validated, which locks
 nobody out. After that nothing must be searched. Until the segments exist, drawing one of these ids would fail. The ids
 lie a day ahead, and the next maintenance removes a constraint that a killed process has left, unless it needs the
-constraint itself.
-"""
+constraint itself."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -59,10 +58,8 @@ def _prove_absence(dsn: Callable[[], str], settings: Settings, ids: IdRange) -> 
 
 
 def _end_exclusion(conn: Conn, schema: str, *, needed: bool) -> None:
-    """Remove the constraint on the default segment, if there is one, unless it is `needed` for the next segments.
-
-    A needed constraint is removed too before ids in its range are drawn.
-    """
+    """Remove the constraint on the default segment, if there is one, unless it is `needed` for the next segments. A
+    needed constraint is removed too before ids in its range are drawn."""
     exclusion = steps.exclusion(conn, schema)
     if exclusion is not None and not (needed and not rules.must_end_proof(exclusion[0], steps.drawn(conn, schema))):
         try_step(partial(steps.exclude, conn, schema, None))

@@ -56,11 +56,9 @@ def needed(conn: Conn, settings: Settings) -> int:
 
 
 def drop(conn: Conn, settings: Settings) -> tuple[str, ...]:
-    """Detach and drop the oldest empty segment. Return its name.
-
-    Only one is detached each time, because that locks the whole log. A detached segment is dropped now, or by a later
-    call, for instance after a kill. If a lock is taken nothing happens.
-    """
+    """Detach and drop the oldest empty segment. Return its name. Only one is detached each time, because that locks the
+    whole log. A detached segment is dropped now, or by a later call, for instance after a kill. If a lock is taken
+    nothing happens."""
     schema = settings.schema_name
     empty_segments = rules.empty_segments(steps.segments(conn, schema), steps.drawn(conn, schema))
     first = next(((each.name, each.lower) for each in empty_segments if each.lower is not None), None)
@@ -70,11 +68,9 @@ def drop(conn: Conn, settings: Settings) -> tuple[str, ...]:
 
 
 def held(conn: Conn, settings: Settings) -> list[SegmentRetention]:
-    """Return every segment with its obstacles, in the order of ids.
-
-    Without any the next maintenance empties the segment. A segment that is not full, and the default one, lose records
-    one by one, so their oldest record is examined.
-    """
+    """Return every segment with its obstacles, in the order of ids. Without any the next maintenance empties the
+    segment. A segment that is not full, and the default one, lose records one by one, so their oldest record is
+    examined."""
     schema = settings.schema_name
     drawn, by_size = steps.drawn(conn, schema), {each.name for each, size in _list_expired(conn, settings) if size}
     return [

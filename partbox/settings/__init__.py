@@ -1,7 +1,6 @@
 """The settings: `Settings` declares them, and `load` reads their values and the place of each.
 
-The place with the highest precedence counts (see `precedence`), else the default.
-"""
+The place with the highest precedence counts (see `precedence`), else the default."""
 
 import os
 import socket
@@ -206,19 +205,15 @@ class Settings(BaseModel):
         return {name: self._overruled.get(name, ()) for name in names()}
 
     def unroutable_in(self, subscription: str) -> "Routing":
-        """Return `on_unroutable` for a subscription.
-
-        If it is not set, other subscriptions than `default` ignore such events.
-        """
+        """Return `on_unroutable` for a subscription. If it is not set, other subscriptions than `default` ignore such
+        events."""
         unsaid = self.origins["on_unroutable"] == "default"
         return "ignore" if unsaid and subscription != "default" else self.on_unroutable
 
     @property
     def on_newer(self) -> "Routing":
-        """The handling of an event that is newer than the class of its handler.
-
-        The event waits, because it has a handler, unless `on_unroutable` is set to another value than `ignore`.
-        """
+        """The handling of an event that is newer than the class of its handler. The event waits, because it has a
+        handler, unless `on_unroutable` is set to another value than `ignore`."""
         unsaid = self.origins["on_unroutable"] == "default"
         return "retry" if unsaid or self.on_unroutable == "ignore" else self.on_unroutable
 
@@ -231,10 +226,8 @@ class Settings(BaseModel):
         return self._overlay(from_keywords(keywords))
 
     def under(self, flags: Mapping[str, Any]) -> "Settings":
-        """Return a copy in which options of a command line take precedence.
-
-        A value of None means that the option is not given.
-        """
+        """Return a copy in which options of a command line take precedence. A value of None means that the option is
+        not given."""
         return self._overlay(from_flags(flags))
 
     def _overlay(self, given: "Mapping[str, SourcedValue]") -> "Settings":
@@ -249,11 +242,9 @@ class Settings(BaseModel):
 
 
 def load(*, flags: Mapping[str, Any] | None = None, **keywords: Any) -> Settings:
-    """Return the present settings. A flag of None means that the option of the command line is not given.
-
-    Raise SettingsError for the first setting that is unknown or invalid, with setting, value, place and remedy. Unknown
-    variables of the environment are ignored; `strays` lists them.
-    """
+    """Return the present settings. A flag of None means that the option of the command line is not given. Raise
+    SettingsError for the first setting that is unknown or invalid, with setting, value, place and remedy. Unknown
+    variables of the environment are ignored; `strays` lists them."""
     given = {name: value for name, value in keywords.items() if name != "dsn" or value is not None}
     return _merge_sources(*sources(flags or {}, given, names()))
 

@@ -75,10 +75,8 @@ def environment(value: object) -> object:
 
 
 def trace_url(value: object) -> object:
-    """Return a web address with a placeholder for the id of a trace.
-
-    Other schemes than http(s) could run a script or lead nowhere.
-    """
+    """Return a web address with a placeholder for the id of a trace. Other schemes than http(s) could run a script or
+    lead nowhere."""
     if not isinstance(value, str):
         return value
     if not re.fullmatch(r"https?://[^\s{}]+(\{trace_id\}[^\s{}]*)+", value):

@@ -3,8 +3,7 @@
 An option of a command line takes precedence over a keyword, a keyword over an environment variable (`PARTBOX_LEASE`),
 and a variable over the TOML file. The file is the one that `PARTBOX_CONFIG` names, else `partbox.toml` in the current
 folder. Its table `[partbox]` is read, or its top level if there is no such table. Variables that only look like
-settings are listed in one line.
-"""
+settings are listed in one line."""
 
 import os
 import re
@@ -44,10 +43,8 @@ class SourcedValue(NamedTuple):
 def sources(
     flags: Mapping[str, Any], keywords: Mapping[str, Any], known: Collection[str]
 ) -> tuple[Mapping[str, SourcedValue], ...]:
-    """Return the values of settings from each place, the highest precedence last.
-
-    A flag of None counts as not given.
-    """
+    """Return the values of settings from each place, the highest precedence last. A flag of None counts as not
+    given."""
     variables = {name: SourcedValue(*each) for name, each in sort_variables(os.environ, known).settings.items()}
     return _from_file(), variables, from_keywords(keywords), from_flags(flags)
 
@@ -95,20 +92,16 @@ def _read_utf8(path: Path) -> str:
 
 
 class SortedVariables(NamedTuple):
-    """Environment variables.
-
-    `settings` maps a setting to (value, variable), `strays` are sorted names of the others.
-    """
+    """Environment variables. `settings` maps a setting to (value, variable), `strays` are sorted names of the
+    others."""
 
     settings: dict[str, tuple[str, str]]
     strays: list[str]
 
 
 def sort_variables(variables: Mapping[str, str], known: Collection[str]) -> SortedVariables:
-    """Split environment variables into `known` settings and strays. An empty variable counts as not set.
-
-    The first variable in a file may begin with the byte order mark of the file. The variable without the mark wins.
-    """
+    """Split environment variables into `known` settings and strays. An empty variable counts as not set. The first
+    variable in a file may begin with the byte order mark of the file. The variable without the mark wins."""
     settings, strays = {}, []
     for given in sorted(variables, key=lambda each: (not each.startswith(BYTE_ORDER_MARK), each)):
         variable = given.removeprefix(BYTE_ORDER_MARK)

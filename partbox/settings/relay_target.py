@@ -26,11 +26,9 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,60}")
 
 
 class RelayTarget(BaseModel):
-    """A URL `to` for events of some `types`, or of all types without another target (`"*"`).
-
-    `topic` is a template; None stands for the default one. `secret` signs the requests of a webhook. `name` is the
-    handler in logs and metrics, by default the scheme of the URL.
-    """
+    """A URL `to` for events of some `types`, or of all types without another target (`"*"`). `topic` is a template;
+    None stands for the default one. `secret` signs the requests of a webhook. `name` is the handler in logs and
+    metrics, by default the scheme of the URL."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, str_strip_whitespace=True)
 

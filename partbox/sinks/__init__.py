@@ -1,8 +1,7 @@
 """Sinks of events for brokers, webhooks and files (`Sink`), and sinks of dead events (`dead`).
 
 A sink is a batch handler. An event counts as handled when the broker has acknowledged it. Each kind of broker has a
-module and an extra of its own, which is loaded with the first sink of that kind.
-"""
+module and an extra of its own, which is loaded with the first sink of that kind."""
 
 from importlib import import_module
 from typing import Any, Final
@@ -38,11 +37,9 @@ SHOWN: Final = "kafka://…, amqp://…, nats://…, redis://…, https://…, s
 
 
 def sink_of(url: str, topic: str | None = None, secret: str | None = None) -> Sink:
-    """Return the sink that a URL names.
-
-    `topic` is the template for topics. `secret` signs the requests of a webhook, and other sinks ignore it. Raise
-    SettingsError, in one line, if the URL names no sink or if the sink's extra is not installed.
-    """
+    """Return the sink that a URL names. `topic` is the template for topics. `secret` signs the requests of a webhook,
+    and other sinks ignore it. Raise SettingsError, in one line, if the URL names no sink or if the sink's extra is not
+    installed."""
     try:
         scheme = urlsplit(url).scheme
     except ValueError as error:

@@ -1,8 +1,7 @@
 """RabbitMQ sink, by aio-pika: `amqp://USER:PASSWORD@HOST/VHOST`, `amqps://…`.
 
 `?exchange=NAME` selects an exchange other than the default one, where the topic is the name of a queue. Messages are
-persistent, confirmed and mandatory: a message that no queue would get comes back as an error.
-"""
+persistent, confirmed and mandatory: a message that no queue would get comes back as an error."""
 
 import asyncio
 import re
@@ -27,11 +26,9 @@ BLOCKED: Final = "RabbitMQ blocks publishers: it is out of memory or disk (`rabb
 
 
 class RabbitSink(Sink):
-    """A sink that sends to an exchange of RabbitMQ ("" is the default one), with the topic as routing key.
-
-    Each CloudEvents attribute is an application property with the name from the AMQP binding: `cloudEvents:id` and so
-    on. The event id is the message id too.
-    """
+    """A sink that sends to an exchange of RabbitMQ ("" is the default one), with the topic as routing key. Each
+    CloudEvents attribute is an application property with the name from the AMQP binding: `cloudEvents:id` and so on.
+    The event id is the message id too."""
 
     def __init__(self, url: str, topic: str = DEFAULT, *, exchange: str = "", **options: Any) -> None:
         super().__init__(topic, **options)
@@ -95,19 +92,14 @@ class RabbitSink(Sink):
             return self._exchange
 
     async def _drop_connections(self, generation: int) -> None:
-        """Close the connection unless RabbitMQ blocks it.
-
-        RabbitMQ does not see that a blocked connection is closed, and would pay in memory for each new one.
-        """
+        """Close the connection unless RabbitMQ blocks it. RabbitMQ does not see that a blocked connection is closed,
+        and would pay in memory for each new one."""
         if not _is_blocked(self._connection):
             await super()._drop_connections(generation)
 
     async def _open_exchange(self) -> tuple[Any, Any]:
-        """Open a connection and the exchange on it.
-
-        The connection is stored only when it is open, because a connection that is closed while it opens would stay
-        open.
-        """
+        """Open a connection and the exchange on it. The connection is stored only when it is open, because a connection
+        that is closed while it opens would stay open."""
         connection = self._make_connection()
         try:
             await connection.connect(timeout=self._timeout)
@@ -150,11 +142,8 @@ class RabbitSink(Sink):
         return f"RabbitMQ has no queue for {topic!r} at the exchange {self._exchange_name!r}: bind one"
 
     async def _send_alone(self, pika: Any, message: Message) -> Result:
-        """Send one message on a new channel.
-
-        The old channel may have been closed because of a message of another batch. If RabbitMQ closes the new one, the
-        message is refused for good.
-        """
+        """Send one message on a new channel. The old channel may have been closed because of a message of another
+        batch. If RabbitMQ closes the new one, the message is refused for good."""
         # Another batch has closed the connection meanwhile.
         if self._connection is None:
             return RETRY_LATER
@@ -206,7 +195,5 @@ def _is_blocked(connection: Any) -> bool:
 
 
 class ChannelRefused(ValueError):
-    """The error of all messages on a channel that RabbitMQ closed.
-
-    A retry sends each message alone, which shows the one that caused it.
-    """
+    """The error of all messages on a channel that RabbitMQ closed. A retry sends each message alone, which shows the
+    one that caused it."""

@@ -2,8 +2,7 @@
 
 `write` may write a part only, on a full disk or at a file's size limit. A torn line would swallow the next one, so the
 written part is cut off again. Processes append one at a time, under a lock on the file that forked processes do not
-share in the way they share standard output. Without the lock, the cut could hit the line of another process.
-"""
+share in the way they share standard output. Without the lock, the cut could hit the line of another process."""
 
 import errno
 import os
@@ -49,10 +48,8 @@ def append_to_stdout(lines: bytes) -> None:
 
 @contextmanager
 def _lock_file(handle: int) -> Iterator[None]:
-    """Keep other threads and processes from appending to this file or pipe.
-
-    Writes of more than a page to a pipe are not atomic.
-    """
+    """Keep other threads and processes from appending to this file or pipe. Writes of more than a page to a pipe are
+    not atomic."""
     # Windows has no fcntl, and runs no worker.
     import fcntl
 

@@ -56,10 +56,8 @@ def idempotency_key(event: DeliveredEvent) -> str:
 
 
 def document(event: DeliveredEvent, error: str) -> bytes:
-    """Return all that is known of a dead event as one line of JSON.
-
-    A payload that is not JSON is in `payload_base64`.
-    """
+    """Return all that is known of a dead event as one line of JSON. A payload that is not JSON is in
+    `payload_base64`."""
     return orjson.dumps(
         {
             "record_id": event.id,

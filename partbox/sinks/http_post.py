@@ -2,8 +2,7 @@
 
 A socket's timeout starts again with each byte, so a timer cuts the connection when the time for the whole request is
 over. The body of the answer is not read. Redirections are not followed, because the POST would become a GET of another
-page.
-"""
+page."""
 
 import socket
 from contextlib import suppress
@@ -18,10 +17,8 @@ SHOWN = 200  # characters of the reason of a refusal
 
 
 def post(url: str, body: bytes, headers: dict[str, str], timeout: float) -> None:
-    """Send a POST and return once the other side has answered 2xx.
-
-    Raise OSError or HTTPException for any other answer, and for none within `timeout` seconds.
-    """
+    """Send a POST and return once the other side has answered 2xx. Raise OSError or HTTPException for any other answer,
+    and for none within `timeout` seconds."""
     connections = _Connections()
     timer = Timer(timeout, connections.cut)
     timer.daemon = True

@@ -4,8 +4,7 @@ The producer is idempotent and gapless. librdkafka keeps the order within each p
 message, it fails the messages behind it too. Messages never time out inside librdkafka, because an expired message
 would leave a gap. Instead the producer is discarded with all its messages when the sink's own timeout is over. The
 producer is discarded as well when the broker has refused a message, because a gapless producer sends nothing after
-that.
-"""
+that."""
 
 import asyncio
 import re
@@ -51,10 +50,8 @@ class BatchRefused(ValueError):
 
 
 class BrokerErrors:
-    """A callback that keeps librdkafka's errors about its brokers.
-
-    `trouble` is the last error's text. `fatal` means that the producer is of no use any more.
-    """
+    """A callback that keeps librdkafka's errors about its brokers. `trouble` is the last error's text. `fatal` means
+    that the producer is of no use any more."""
 
     def __init__(self) -> None:
         self.trouble = ""
@@ -65,12 +62,9 @@ class BrokerErrors:
 
 
 class Producer:
-    """The one producer that all batches of a sink share. Raise SettingsError if the configuration is wrong.
-
-    One task polls librdkafka for delivery reports while any batch waits. The task runs in the event loop's own thread,
-    because another thread would wait for the interpreter each time. A batch is woken when its last message has a
-    result.
-    """
+    """The one producer that all batches of a sink share. Raise SettingsError if the configuration is wrong. One task
+    polls librdkafka for delivery reports while any batch waits. The task runs in the event loop's own thread, because
+    another thread would wait for the interpreter each time. A batch is woken when its last message has a result."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.kafka = library("confluent_kafka", "kafka")
@@ -133,10 +127,8 @@ class BatchDelivery:
         self._done: asyncio.Future[None] | None = None
 
     async def send(self) -> None:
-        """Hand over all messages to librdkafka.
-
-        Once a message is refused locally, later messages of its key are put off, so that they do not overtake it.
-        """
+        """Hand over all messages to librdkafka. Once a message is refused locally, later messages of its key are put
+        off, so that they do not overtake it."""
         produce, on_delivery_of = self._producer.client.produce, self._on_delivery
         trouble = self._producer.kafka.KafkaException, BufferError
         for place, message in enumerate(self._messages):
@@ -243,12 +235,9 @@ TOPIC_PAUSE = 0.1  # seconds between two questions for a topic
 
 
 class KafkaSink(Sink):
-    """A sink that sends to Kafka.
-
-    `servers` is HOST:PORT, with commas between several, and `config` has more settings of librdkafka. The key of a
-    message is the aggregate id. CloudEvents attributes are headers with the names of the Kafka binding: `ce_id` and so
-    on.
-    """
+    """A sink that sends to Kafka. `servers` is HOST:PORT, with commas between several, and `config` has more settings
+    of librdkafka. The key of a message is the aggregate id. CloudEvents attributes are headers with the names of the
+    Kafka binding: `ce_id` and so on."""
 
     gapless = True
     max_size = 1_000
@@ -266,10 +255,8 @@ class KafkaSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "KafkaSink":
-        """Return the sink of a URL such as `kafka://HOST:9092,HOST:9092?sasl.username=…`.
-
-        The query may have any setting of librdkafka but the fixed ones.
-        """
+        """Return the sink of a URL such as `kafka://HOST:9092,HOST:9092?sasl.username=…`. The query may have any
+        setting of librdkafka but the fixed ones."""
         parts = urlsplit(url)
         if not parts.netloc or parts.path not in ("", "/"):
             raise SettingsError(
@@ -310,10 +297,8 @@ class KafkaSink(Sink):
             await producer.purge()
 
     async def _send_alone(self, messages: Sequence[Message]) -> Result:
-        """Send a message by a producer of its own.
-
-        The refused batch may have contained messages of other calls of `send`.
-        """
+        """Send a message by a producer of its own. The refused batch may have contained messages of other calls of
+        `send`."""
         producer = Producer(self._config)
         try:
             (result,) = await producer.send(messages)
@@ -322,10 +307,8 @@ class KafkaSink(Sink):
         return UnrecoverableError(str(result)) if isinstance(result, BatchRefused) else result
 
     def _lacks_topic(self, producer: Any, topic: str) -> bool:
-        """Return True if the broker keeps saying that the topic does not exist.
-
-        A broker that creates topics needs a moment to do so.
-        """
+        """Return True if the broker keeps saying that the topic does not exist. A broker that creates topics needs a
+        moment to do so."""
         kafka = library("confluent_kafka", "kafka")
         deadline: float | None = None
         while deadline is None or time.monotonic() < deadline:

@@ -1,8 +1,7 @@
 """Sinks that write JSON lines to standard output or to a file: CloudEvents in structured mode, one on each line.
 
 They show what a relay would send, and feed programs that read files. Lines of several processes do not mix, and a full
-disk tears none (see `appending`).
-"""
+disk tears none (see `appending`)."""
 
 import asyncio
 import os
@@ -58,10 +57,8 @@ class StdoutSink(Sink):
 
 
 class FileSink(Sink):
-    """A sink that appends lines to a file. Its URL is `file:PATH`.
-
-    Events are acknowledged when they are on the disk.
-    """
+    """A sink that appends lines to a file. Its URL is `file:PATH`. Events are acknowledged when they are on the
+    disk."""
 
     gapless = True
 

@@ -3,8 +3,7 @@
 The topic comes from a template: `{aggregate_type}-events` gives `order-events` for an event of the aggregate type
 `Order`. Attributes are those of CloudEvents 1.0 (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md)
 in binary mode. Each sink puts them where the binding of its protocol says, beside the headers that the publisher gave,
-such as the W3C `traceparent` of the publish.
-"""
+such as the W3C `traceparent` of the publish."""
 
 import base64
 import re
@@ -52,11 +51,9 @@ _ILLEGAL = re.compile(r"[^a-z0-9._-]")
 
 
 class Topic:
-    """A template for topics, with fields of the event in braces. Raise SettingsError if it is wrong.
-
-    Values of fields are lower-cased, and characters that a broker may refuse become `-`. The rest of the template stays
-    as it is. `fixed` is the topic if all events have the same one, so that it can be checked at the start, else None.
-    """
+    """A template for topics, with fields of the event in braces. Raise SettingsError if it is wrong. Values of fields
+    are lower-cased, and characters that a broker may refuse become `-`. The rest of the template stays as it is.
+    `fixed` is the topic if all events have the same one, so that it can be checked at the start, else None."""
 
     def __init__(self, template: str) -> None:
         try:
@@ -95,10 +92,8 @@ def _legal_part(value: str | None) -> str:
 
 class Message:
     """An event on its way to a `topic`: a topic, routing key, subject, stream, queue or URL, as the broker has it.
-
     `headers` are the publisher's. Creating a message fails if the record's headers cannot be read, and no property
-    fails later. Properties that a broker does not need are not computed.
-    """
+    fails later. Properties that a broker does not need are not computed."""
 
     __slots__ = ("event", "headers", "idempotency_key", "source", "topic", "version")
 
@@ -145,10 +140,8 @@ class Message:
         return self._fill_headers("", None)
 
     def bound(self, prefix: str, content_type: str) -> dict[str, str]:
-        """Return the publisher's headers and the CloudEvents attributes under the names of a binding.
-
-        An attribute wins over a header of the same name.
-        """
+        """Return the publisher's headers and the CloudEvents attributes under the names of a binding. An attribute wins
+        over a header of the same name."""
         bound = self._fill_headers(prefix, content_type)
         for name, value in self.headers.items():
             if name not in bound:
@@ -156,11 +149,8 @@ class Message:
         return bound
 
     def _fill_headers(self, prefix: str, content_type: str | None) -> dict[str, str]:
-        """Return the attributes under their names in a binding.
-
-        Computed once for each message: the part that it shares with others of its kind is copied, and its own values
-        are filled in.
-        """
+        """Return the attributes under their names in a binding. Computed once for each message: the part that it shares
+        with others of its kind is copied, and its own values are filled in."""
         record = self.event.record
         form, id, time, subject, partition_key, once, schema = _header_template(
             prefix,
@@ -221,10 +211,8 @@ def _header_template(
 
 @lru_cache(KEPT)
 def _second(since: int) -> str:
-    """Return a second since the year 2000 as text, without a time zone.
-
-    Events that are sent together are mostly of the same few seconds.
-    """
+    """Return a second since the year 2000 as text, without a time zone. Events that are sent together are mostly of the
+    same few seconds."""
     return (EPOCH + timedelta(0, since)).replace(tzinfo=None).isoformat()
 
 

@@ -1,8 +1,7 @@
 """NATS JetStream sink, by nats-py: `nats://HOST:PORT`, with commas between several, or `tls://…`.
 
 A stream must take the subject, which is the topic. The event id is the `Nats-Msg-Id`, so that a stream drops
-repetitions within its duplicate window.
-"""
+repetitions within its duplicate window."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -23,10 +22,8 @@ UNAVAILABLE_CODES: Final = (10005, 10008, 10009, 10010, 10023, 10039, 10076)
 
 
 class NatsSink(Sink):
-    """A sink that sends to JetStream. `servers` are URLs.
-
-    CloudEvents attributes are headers with the names of the NATS binding: `ce-id` and so on.
-    """
+    """A sink that sends to JetStream. `servers` are URLs. CloudEvents attributes are headers with the names of the NATS
+    binding: `ce-id` and so on."""
 
     def __init__(self, servers: str | Sequence[str], topic: str = DEFAULT, **options: Any) -> None:
         super().__init__(topic, **options)
@@ -82,11 +79,8 @@ class NatsSink(Sink):
             await connection.close()
 
     async def _gather_answers(self, sent: Sequence[asyncio.Future[Any]], before: int) -> list[object]:
-        """Return the answers to published messages, in order.
-
-        An answer is CancelledError if it is unknown when the connection is lost or when a message is refused: nats-py
-        reports neither to callers that wait for an answer.
-        """
+        """Return the answers to published messages, in order. An answer is CancelledError if it is unknown when the
+        connection is lost or when a message is refused: nats-py reports neither to callers that wait for an answer."""
         assert self._lost is not None
         lost: asyncio.Future[Any] = asyncio.ensure_future(self._lost.wait())
         refused: asyncio.Future[Any] = asyncio.ensure_future(self._wait_refusal(before))
@@ -153,10 +147,8 @@ class NatsSink(Sink):
         return False
 
     async def _publish(self, stream: Any, message: Message) -> asyncio.Future[Any]:
-        """Start to publish a message and return the future of its answer.
-
-        If the message cannot be sent, the future holds the error.
-        """
+        """Start to publish a message and return the future of its answer. If the message cannot be sent, the future
+        holds the error."""
         headers = _headers(message)
         # The library does not count the headers, and the server closes the shared connection if a message is too large.
         if (size := len(message.value) + _size(headers)) > self._largest:

@@ -1,8 +1,7 @@
 """Redis streams sink, by redis-py: `redis://HOST:PORT/DB`, `rediss://…`, `unix://…`.
 
 `?maxlen=N` trims each stream to about N entries. A batch is one transaction (MULTI … EXEC): it is in the streams whole
-and in order, or not at all. Redis keeps acknowledged entries only as well as its `appendfsync` setting says.
-"""
+and in order, or not at all. Redis keeps acknowledged entries only as well as its `appendfsync` setting says."""
 
 import inspect
 import re
@@ -26,11 +25,9 @@ _NUMBER = re.compile("[0-9]{1,9}")
 
 
 class RedisSink(Sink):
-    """A sink that adds to Redis streams. `maxlen` is about how many entries a stream keeps, None for all.
-
-    The fields of an entry are `data` (the payload), `key`, `content-type`, `ce_id` and the other CloudEvents
-    attributes, and the publisher's headers.
-    """
+    """A sink that adds to Redis streams. `maxlen` is about how many entries a stream keeps, None for all. The fields of
+    an entry are `data` (the payload), `key`, `content-type`, `ce_id` and the other CloudEvents attributes, and the
+    publisher's headers."""
 
     gapless = True
 
@@ -99,10 +96,8 @@ class RedisSink(Sink):
         return [_result(message, answer) for message, answer in zip(messages, answers, strict=True)]
 
     async def _add_fitting(self, limit: int, client: Any, messages: Sequence[Message]) -> list[Result]:
-        """Add the messages that are not too large, and refuse the others for good.
-
-        Redis would end the connection at a value that is too large, and the whole batch would be lost.
-        """
+        """Add the messages that are not too large, and refuse the others for good. Redis would end the connection at a
+        value that is too large, and the whole batch would be lost."""
         results: list[Result] = [RETRY_LATER] * len(messages)
         failed: set[str | None] = set()
         places = []
@@ -153,10 +148,8 @@ def _fields(message: Message) -> dict[str, str | bytes]:
 
 
 def _transaction_error(error: Exception, errors: Any) -> Exception:
-    """Return the error for a refused transaction.
-
-    Full memory, a replica or a failing disk affects all events, unlike a stream that the user may not write to.
-    """
+    """Return the error for a refused transaction. Full memory, a replica or a failing disk affects all events, unlike a
+    stream that the user may not write to."""
     # The text before names the command, with headers of the event.
     said = str(error).rpartition("caused error: ")[2]
     is_ours = not isinstance(error, errors.NoPermissionError)

@@ -3,8 +3,7 @@
 **Order.** The events of an aggregate arrive in order if none is sent before those ahead of it have arrived. Most
 brokers may refuse one message and take the next. So a batch is sent in *waves*, each with at most one event of an
 aggregate, and events behind a failed one wait for another batch. A `gapless` sink keeps the order itself and gets the
-whole batch at once.
-"""
+whole batch at once."""
 
 import asyncio
 import logging
@@ -93,18 +92,14 @@ class Sink:
         self._timeout = timeout
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Send messages, wait for the broker, and return a result for each, in order.
-
-        A raised exception is the result of all messages. With DownstreamUnavailable, the broker counts as unreachable:
-        all events wait, and the sink is closed and connects again.
-        """
+        """Send messages, wait for the broker, and return a result for each, in order. A raised exception is the result
+        of all messages. With DownstreamUnavailable, the broker counts as unreachable: all events wait, and the sink is
+        closed and connects again."""
         raise NotImplementedError
 
     def check(self) -> None:
-        """Raise SettingsError, in one line with the remedy, if nothing could ever be sent.
-
-        Called before workers start.
-        """
+        """Raise SettingsError, in one line with the remedy, if nothing could ever be sent. Called before workers
+        start."""
 
     @property
     def trouble(self) -> str:
@@ -139,10 +134,8 @@ class Sink:
         return outcomes
 
     def _connect_lock(self) -> asyncio.Lock:
-        """Return the lock for connecting.
-
-        Each event loop has a lock of its own, because a process may run several workers one after the other.
-        """
+        """Return the lock for connecting. Each event loop has a lock of its own, because a process may run several
+        workers one after the other."""
         loop = asyncio.get_running_loop()
         if self._lock is None or self._lock[0] is not loop:
             self._lock = loop, asyncio.Lock()
@@ -177,10 +170,8 @@ class Sink:
         return results
 
     async def _drop_connections(self, generation: int) -> None:
-        """Close the connections of this generation.
-
-        The server at their other end may have been demoted, and its address may lead to another server by now.
-        """
+        """Close the connections of this generation. The server at their other end may have been demoted, and its
+        address may lead to another server by now."""
         # Another batch has closed them already, and the open connections are new.
         if generation != self._generation:
             return

@@ -2,8 +2,7 @@
 
 `?endpoint=URL` names another server. The topic is the name of the queue, to which `.fifo` is added if it is missing.
 The message group is the aggregate and the deduplication id is the event id, so SQS keeps the order and drops
-repetitions within five minutes.
-"""
+repetitions within five minutes."""
 
 import asyncio
 import base64
@@ -50,8 +49,7 @@ class SqsSink(Sink):
 
     SQS allows ten attributes for a message: `ce_id` and others are of CloudEvents. The publisher's headers are one JSON
     object in the attribute `headers`, together with `ce_tenantid`, `ce_idempotencykey` and `ce_dataschema`. The body is
-    the payload. If the payload is not text, the body is its base64 and the attribute `encoding` says so.
-    """
+    the payload. If the payload is not text, the body is its base64 and the attribute `encoding` says so."""
 
     # Enough for four batches to keep all connections busy. Waiting for a connection spends the time of the answer.
     max_size = 30
@@ -142,10 +140,8 @@ class SqsSink(Sink):
         return UnrecoverableError(f"SQS: {text}") if refused else RuntimeError(f"SQS: {text}")
 
     def _make_client(self, timeout: float) -> Any:
-        """Return a client whose requests give up with the sink.
-
-        Threads that waited longer would leave none for the next requests.
-        """
+        """Return a client whose requests give up with the sink. Threads that waited longer would leave none for the
+        next requests."""
         each = timeout / ATTEMPTS
         config = library("botocore.config", "sqs").Config(
             connect_timeout=each,
@@ -230,10 +226,8 @@ def _entry(number: int, message: Message) -> dict[str, Any]:
 
 
 def _body(message: Message) -> tuple[str, dict[str, str]]:
-    """Return the body of a message and the attribute that names its encoding.
-
-    Payloads that are not text, or that have characters SQS refuses, are sent as base64.
-    """
+    """Return the body of a message and the attribute that names its encoding. Payloads that are not text, or that have
+    characters SQS refuses, are sent as base64."""
     try:
         text = message.value.decode()
     except UnicodeDecodeError:

@@ -3,8 +3,7 @@
 With a secret, requests are signed as Standard Webhooks defines
 (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md). 2xx is success. 408, 425,
 429 and 5xx are tried again, after `Retry-After` if the answer has it. Other 4xx, 410 included, are final. Redirections
-are not followed.
-"""
+are not followed."""
 
 import asyncio
 import base64
@@ -43,11 +42,9 @@ logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 
 class WebhookSink(Sink):
-    """A sink that posts to a URL, with at most `connections` requests at once.
-
-    `secret` is `whsec_` and base64, as Standard Webhooks writes it, or None for unsigned requests. CloudEvents
-    attributes are headers with the names of the HTTP binding: `ce-id` and so on.
-    """
+    """A sink that posts to a URL, with at most `connections` requests at once. `secret` is `whsec_` and base64, as
+    Standard Webhooks writes it, or None for unsigned requests. CloudEvents attributes are headers with the names of the
+    HTTP binding: `ce-id` and so on."""
 
     # No more than there are connections, because waiting for a connection spends the time of the answer.
     max_size = 20
@@ -136,10 +133,8 @@ def _key(secret: str) -> bytes:
 
 
 async def _read_beginning(answer: Any) -> bytes:
-    """Return up to `MAX_BODY` bytes of the body as they came: 400 kB may decompress to 400 MB.
-
-    A shorter body is read to its end, so that its connection can be used again.
-    """
+    """Return up to `MAX_BODY` bytes of the body as they came: 400 kB may decompress to 400 MB. A shorter body is read
+    to its end, so that its connection can be used again."""
     read = bytearray()
     async for piece in answer.aiter_raw():
         read += piece
@@ -149,10 +144,8 @@ async def _read_beginning(answer: Any) -> bytes:
 
 
 def _result(answer: Any, body: bytes) -> Result:
-    """Return the result of an answer: None for success, an error to retry, or an error that is final.
-
-    A redirection counts as a wrong setting.
-    """
+    """Return the result of an answer: None for success, an error to retry, or an error that is final. A redirection
+    counts as a wrong setting."""
     status = answer.status_code
     if 200 <= status < 300:
         return None

@@ -2,8 +2,7 @@
 
 A node with one database does not start without it: nothing could be done, and most likely the DSN is wrong. With
 several databases, one that cannot be worked for must not delay the others, and is tried again while the node runs. The
-server may be away, or the schema may be missing or too old, and an operator may run `partbox init` or `migrate`.
-"""
+server may be away, or the schema may be missing or too old, and an operator may run `partbox init` or `migrate`."""
 
 import logging
 import time
@@ -23,10 +22,8 @@ STEADY_JOIN = 10.0  # seconds; a shorter join does not reset the pause before th
 
 
 class DatabaseRetry:
-    """A node's join with its database, and the pauses between tries. One thread tries, and any thread may read.
-
-    `enter` connects and checks, and raises if the database cannot be worked for. `error` is that of the last try.
-    """
+    """A node's join with its database, and the pauses between tries. One thread tries, and any thread may read. `enter`
+    connects and checks, and raises if the database cannot be worked for. `error` is that of the last try."""
 
     def __init__(self, enter: Callable[[], None], subscription: str) -> None:
         self._enter = enter

@@ -8,8 +8,7 @@ it reads.
 `async with` runs async handlers in the loop that enters it. Nothing else depends on that loop: the lease, reading and
 saving have threads, so an application that computes delays handlers and loses nothing. Start and stop run in a thread
 too, because handlers must end in the loop meanwhile. Even if the entering or leaving task is cancelled, it waits for
-that thread.
-"""
+that thread."""
 
 import asyncio
 import logging
@@ -102,11 +101,9 @@ class EmbeddedWorker:
         return self._state == "started" and self._pid == os.getpid()
 
     def start(self) -> None:
-        """Join the cluster and deliver. A second call does nothing.
-
-        Raises `PartboxError` after a stop, or if the worker cannot start, and `RegistrationError` if its subscription
-        had no handler when the worker was made. Passes on an error of the lifespan's start; nothing runs then.
-        """
+        """Join the cluster and deliver. A second call does nothing. Raises `PartboxError` after a stop, or if the
+        worker cannot start, and `RegistrationError` if its subscription had no handler when the worker was made. Passes
+        on an error of the lifespan's start; nothing runs then."""
         if self._state in ("started", "disabled"):
             return
         if self._state == "stopped":
@@ -140,8 +137,7 @@ class EmbeddedWorker:
 
         Stopping twice, or before a start, is fine. Does nothing in a process that was forked meanwhile, because the
         worker runs in the process that started it. Raises `PartboxError` in the event loop that runs the handlers.
-        Passes on an error of the lifespan's end when everything has ended.
-        """
+        Passes on an error of the lifespan's end when everything has ended."""
         if not self._is_running_here:
             self._state = "stopped"
             return
@@ -179,8 +175,7 @@ class EmbeddedWorker:
         can run in time: its next attempt is later, it is behind a dead event, or the subscription is paused. Returns
         False at once if `enabled` is false. Waits on while the database cannot be reached. Raises `PartboxError` unless
         the worker runs, and in the event loop that runs its handlers. Raises the worker's error if the worker has
-        failed.
-        """
+        failed."""
         if self._pid != os.getpid():
             raise PartboxError(
                 "this worker runs in the process that forked this one: make a new one by outbox.worker()"
@@ -259,10 +254,8 @@ def _running_loop() -> asyncio.AbstractEventLoop:
 
 
 async def run_in_thread(work: Callable[[], None], cancelled: Callable[[], None] | None = None) -> None:
-    """Run `work` in a thread of its own, as the executor's threads may all be busy or gone, and wait for its end.
-
-    If the waiting task is cancelled, `cancelled` is called, and the task waits all the same: `work` uses its objects.
-    """
+    """Run `work` in a thread of its own, as the executor's threads may all be busy or gone, and wait for its end. If
+    the waiting task is cancelled, `cancelled` is called, and the task waits all the same: `work` uses its objects."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 

@@ -1,8 +1,7 @@
 """The foreground of a command: signals, notifications to a service manager, `--until-empty`, and the exit status.
 
 Of several databases, all that can be worked for at the start are. If there is none, that is an error, as it is for a
-single database: nothing would be done, and the user sees at once that the DSNs are wrong.
-"""
+single database: nothing would be done, and the user sees at once that the DSNs are wrong."""
 
 import signal
 import threading
@@ -21,11 +20,9 @@ CHECK_INTERVAL = 0.2  # seconds
 
 
 def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
-    """Start supervisors and wait for their end, by a signal (twice: at once) or when all is delivered.
-
-    Returns 0, or 1 if a supervisor failed or `until_empty` ends with undelivered events. Raises the errors of
-    `Supervisor.start`, and `PartboxError` if none of several databases can be worked for. None is left running then.
-    """
+    """Start supervisors and wait for their end, by a signal (twice: at once) or when all is delivered. Returns 0, or 1
+    if a supervisor failed or `until_empty` ends with undelivered events. Raises the errors of `Supervisor.start`, and
+    `PartboxError` if none of several databases can be worked for. None is left running then."""
     done = True
     with _handle_signals(supervisors) as signalled, run_as_service(supervisors) as systemd:
         systemd.notify()
@@ -75,9 +72,7 @@ def _stop(supervisors: Sequence[Supervisor]) -> None:
 @contextmanager
 def _handle_signals(supervisors: Sequence[Supervisor]) -> Iterator[SignalFlag]:
     """Stop softly on the first SIGTERM or SIGINT, and at once on the second. Does nothing outside the main thread.
-
-    SIGHUP always stops softly, as a terminal that closes sends it twice.
-    """
+    SIGHUP always stops softly, as a terminal that closes sends it twice."""
     signalled = SignalFlag()
     received: set[int] = set()
 

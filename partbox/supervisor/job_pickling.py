@@ -2,8 +2,7 @@
 
 A spawned process gets the `sys.path` of its parent before it imports anything. By then an application may have changed
 that path, so partbox's imports would come from the application's folder or fail. Therefore the process begins with the
-path by which partbox was found, and takes the application's path together with the job.
-"""
+path by which partbox was found, and takes the application's path together with the job."""
 
 import sys
 from importlib.metadata import version
@@ -51,11 +50,9 @@ class SpawnedWorker(SpawnProcess):  # type: ignore[misc]
 
 
 class _Pickler(ForkingPickler):  # type: ignore[misc]
-    """A pickler of multiprocess that pickles event classes of the program itself by name.
-
-    By value, as functions are, a class would differ from that of the program's module, which a worker process runs too,
-    and a Struct cannot be pickled so.
-    """
+    """A pickler of multiprocess that pickles event classes of the program itself by name. By value, as functions are, a
+    class would differ from that of the program's module, which a worker process runs too, and a Struct cannot be
+    pickled so."""
 
     def reducer_override(self, value: Any) -> Any:
         if not isinstance(value, type) or value.__module__ != "__main__" or not _is_found_by_name(value):

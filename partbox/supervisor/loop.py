@@ -58,10 +58,8 @@ class LoopHeartbeat:
 
 
 class Shutdown:
-    """The progress of a shutdown.
-
-    No lock: a signal handler may ask for it, having interrupted the holder of any lock.
-    """
+    """The progress of a shutdown. No lock: a signal handler may ask for it, having interrupted the holder of any
+    lock."""
 
     def __init__(self) -> None:
         self._kill_at: float | None = None
@@ -141,10 +139,8 @@ class NodeLoop:
         self.heartbeat = LoopHeartbeat()
 
     def run(self) -> None:
-        """Run steps until a shutdown was requested and no process is left.
-
-        Log and keep the error that ends the loop.
-        """
+        """Run steps until a shutdown was requested and no process is left. Log and keep the error that ends the
+        loop."""
         try:
             while not self._shutdown.is_asked or self._workers:
                 self._step()

@@ -139,10 +139,8 @@ def _rotation(nodes: int, settings: Settings) -> float:
 
 @dataclass(slots=True, eq=False)
 class RegisteredProcess:
-    """A process of this node, and its row. `vouched`: it works, so its row is inserted or renewed.
-
-    `is_row_leaving`: the row says that the process leaves. `lifespan_row`: the row of a process in its lifespan.
-    """
+    """A process of this node, and its row. `vouched`: it works, so its row is inserted or renewed. `is_row_leaving`:
+    the row says that the process leaves. `lifespan_row`: the row of a process in its lifespan."""
 
     slot: Slot
     pid: int
@@ -212,10 +210,8 @@ class Membership:
         return self._peers.nodes
 
     def tick(self, processes: Sequence[RegisteredProcess]) -> float:
-        """Tick, and return the seconds until the next tick.
-
-        Raises `psycopg.Error` if the database cannot be reached.
-        """
+        """Tick, and return the seconds until the next tick. Raises `psycopg.Error` if the database cannot be
+        reached."""
         self._is_renewed = False
         with self._pool.connection() as conn:
             self._renew(conn, processes)
@@ -380,10 +376,8 @@ class Membership:
         return beat_interval(self._peers.nodes, self._settings.heartbeat, self._settings.lease)
 
     def _bury(self, conn: Conn, victims: Sequence[UUID], *, known_dead: bool, left: Set[UUID] = frozenset()) -> None:
-        """Bury instances, and log the freed partitions.
-
-        Instances in `left` ended as asked, and do not count as dead.
-        """
+        """Bury instances, and log the freed partitions. Instances in `left` ended as asked, and do not count as
+        dead."""
         gone, freed = instances.bury(conn, self._schema, victims, known_dead=known_dead)
         self._peers.observe_soon()
         self._planner.invalidate()

@@ -29,10 +29,8 @@ HUNG = "a connection hangs, and no lease was renewed until now; it is made anew:
 
 
 class MembershipPool:
-    """A pool whose connections use the DSN at the time of opening, and the options of a worker's.
-
-    The pool's threads log by its name alone, so the name includes the `database` if there are several.
-    """
+    """A pool whose connections use the DSN at the time of opening, and the options of a worker's. The pool's threads
+    log by its name alone, so the name includes the `database` if there are several."""
 
     def __init__(self, settings: Settings, subscription: str, dsn: Callable[[], str], database: str) -> None:
         self.dsn = dsn
@@ -68,10 +66,8 @@ class MembershipPool:
         self._statement_limit = max(MIN_STATEMENT_LIMIT, self._lease / LIMITS_PER_LEASE)
 
     def _get_working(self) -> Conn:
-        """Return a connection that works.
-
-        The pool's own check pauses after a broken one, and always asks the server.
-        """
+        """Return a connection that works. The pool's own check pauses after a broken one, and always asks the
+        server."""
         # All connections that the pool has kept may be broken.
         for _ in range(MAX_CONNECTIONS):
             try:
@@ -102,10 +98,8 @@ class MembershipPool:
 
 
 def _has_news(conn: Conn) -> bool:
-    """Return True if the server has announced its end or closed the connection.
-
-    A silent loss is found by the next statement, which is tried again soon.
-    """
+    """Return True if the server has announced its end or closed the connection. A silent loss is found by the next
+    statement, which is tried again soon."""
     readable = select.poll()
     readable.register(conn.pgconn.socket, select.POLLIN)
     return bool(readable.poll(0))

@@ -49,11 +49,9 @@ class Nodes:
     prepare: Callable[[Subscriptions], object] | None = None
 
     def supervisor(self, dsn: str | None = None, name: str = "", *, metrics: bool = False) -> Supervisor:
-        """Build the node for the database `dsn` (None: the outbox's own), not started yet.
-
-        `name` names the database among several: the node then starts without it if necessary, and tries again.
-        `metrics`: count them, as is always done with a registry.
-        """
+        """Build the node for the database `dsn` (None: the outbox's own), not started yet. `name` names the database
+        among several: the node then starts without it if necessary, and tries again. `metrics`: count them, as is
+        always done with a registry."""
         settings = self.database.settings
         if self.dead_to is not None:
             # Refuse a wrong URL here, and not in every process.
@@ -92,8 +90,7 @@ class Nodes:
         Without DSNs there is one node, for the outbox's own database. With several, `processes` applies to each. An
         unusable database is tried again, but at least one must be usable at the start. With `until_empty`, the nodes
         end when all is delivered, or with status 1 when the remaining events cannot be delivered for now. `pages` of
-        each database are served beside metrics and health checks.
-        """
+        each database are served beside metrics and health checks."""
         settings = self.database.settings
         if not settings.enabled:
             text = "enabled is false: nothing is delivered; publishing works"

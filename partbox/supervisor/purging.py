@@ -1,8 +1,7 @@
 """Purging and the maintenance of segments, in a thread beside workers or in an application that only publishes.
 
 Segments are checked every half minute, as the log may grow fast. A purge comes every `purge_interval`. Many nodes take
-turns in the checks, each of which is a connection: together they check as often as ten nodes.
-"""
+turns in the checks, each of which is a connection: together they check as often as ten nodes."""
 
 import logging
 import threading
@@ -35,8 +34,7 @@ class Purging:
 
     A cluster may have any number. The first purge comes after a random part of the interval, so that nodes that start
     together do not purge together. A failed purge is logged, and tried again after the interval. `database` is its name
-    in logs among several. `nodes` returns the number of nodes as far as known.
-    """
+    in logs among several. `nodes` returns the number of nodes as far as known."""
 
     def __init__(
         self, settings: Settings, dsn: Callable[[], str], database: str = "", nodes: Callable[[], int] = lambda: 1

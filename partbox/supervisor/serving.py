@@ -33,11 +33,9 @@ def serve_pages(
     pages: Pages | None = None,
     displays: Sequence[Display] = (),
 ) -> Iterator[None]:
-    """Serve metrics, health checks and `pages` at `listen_at` (HOST:PORT, or None) during the `with` block.
-
-    The pages of the first database are at the address itself. Metrics are shown on the `displays` too. Raises
-    `PartboxError` if the address cannot be served.
-    """
+    """Serve metrics, health checks and `pages` at `listen_at` (HOST:PORT, or None) during the `with` block. The pages
+    of the first database are at the address itself. Metrics are shown on the `displays` too. Raises `PartboxError` if
+    the address cannot be served."""
     if listen_at is None and not displays:
         yield
         return

@@ -9,11 +9,9 @@ CHECK_INTERVAL = 0.02  # seconds
 
 
 class SignalFlag:
-    """A flag that a signal handler, or any thread, may set at any time. Never reset.
-
-    A `threading.Event` has a lock that is not reentrant. The handler may interrupt the very wait of the main thread
-    that holds the lock, and both would wait for each other for ever.
-    """
+    """A flag that a signal handler, or any thread, may set at any time. Never reset. A `threading.Event` has a lock
+    that is not reentrant. The handler may interrupt the very wait of the main thread that holds the lock, and both
+    would wait for each other for ever."""
 
     def __init__(self) -> None:
         self._set = False
@@ -36,11 +34,9 @@ class SignalFlag:
 
 @contextmanager
 def hold_signals() -> Iterator[None]:
-    """Block SIGINT and SIGHUP in this thread, in threads begun meanwhile, and in the processes of all of them.
-
-    Both go to every process of a group, and a process that is still starting would die with a traceback. It handles
-    them later in its own way.
-    """
+    """Block SIGINT and SIGHUP in this thread, in threads begun meanwhile, and in the processes of all of them. Both go
+    to every process of a group, and a process that is still starting would die with a traceback. It handles them later
+    in its own way."""
     # Imported here, as commands that only want the flag do not need multiprocess.
     from multiprocess import resource_tracker
 

@@ -2,8 +2,7 @@
 
 Its parts are the processes (`worker_pool`), their rows and leases (`membership`), the database (`database_retry`), the
 shutdown, and the loop of its only thread, which acts on all of them (`loop`). Signal handlers may call `stop` and
-`kill`, so these methods take no lock.
-"""
+`kill`, so these methods take no lock."""
 
 import logging
 import os
@@ -39,12 +38,9 @@ log = logging.getLogger("partbox.supervisor")
 
 
 class Supervisor:
-    """A supervisor of worker processes in one subscription of one database.
-
-    `handlers` are those of this process; the worker processes get theirs from `job.load`. `prepare` is called before
-    the database is checked. `job.database` is its name among several: a start then does not fail without it
-    (`DatabaseRetry`).
-    """
+    """A supervisor of worker processes in one subscription of one database. `handlers` are those of this process; the
+    worker processes get theirs from `job.load`. `prepare` is called before the database is checked. `job.database` is
+    its name among several: a start then does not fail without it (`DatabaseRetry`)."""
 
     def __init__(
         self,
@@ -136,9 +132,7 @@ class Supervisor:
 
     def start(self) -> None:
         """Check handlers and database, and begin to spawn; with several databases the thread checks the database.
-
-        Raises `RegistrationError`, `SchemaError` or `psycopg.Error` if the supervisor cannot work.
-        """
+        Raises `RegistrationError`, `SchemaError` or `psycopg.Error` if the supervisor cannot work."""
         refuse_green_threads()
         if self._handlers.missing_handler(self.subscription, self.settings) is not None:
             # This process has no such handlers, so load them as the worker processes do.
@@ -161,10 +155,8 @@ class Supervisor:
         self._wake.wake()
 
     def kill(self) -> None:
-        """Kill every process at once. Running events are delivered again. Does nothing in a forked process.
-
-        Takes no lock, and does not wait for the loop: a signal handler may have interrupted the holder of the lock.
-        """
+        """Kill every process at once. Running events are delivered again. Does nothing in a forked process. Takes no
+        lock, and does not wait for the loop: a signal handler may have interrupted the holder of the lock."""
         if self._pid != os.getpid():
             return
         self._shutdown.ask_to_kill()

@@ -2,8 +2,7 @@
 
 The main thread sends them, after a check of the loops of all supervisors. A loop without steps is as bad as a main
 thread that hangs, and in both cases the watchdog restarts the service. A loop that waits for its database counts as
-alive, because a restart would not help.
-"""
+alive, because a restart would not help."""
 
 import os
 import socket
@@ -25,11 +24,9 @@ SIGNS_PER_TIMEOUT = 2  # signs of life within the watchdog's timeout
 
 
 class NotifySocket:
-    """The socket of a service manager, by the protocol of sd_notify(3): one datagram per message.
-
-    Our own, because it is a dozen lines, and the libraries for it are either unmaintained or bind libsystemd in C.
-    `address` is a path, or "@name" of the abstract namespace. A sign of life is due every `watchdog` seconds.
-    """
+    """The socket of a service manager, by the protocol of sd_notify(3): one datagram per message. Our own, because it
+    is a dozen lines, and the libraries for it are either unmaintained or bind libsystemd in C. `address` is a path, or
+    "@name" of the abstract namespace. A sign of life is due every `watchdog` seconds."""
 
     def __init__(self, address: str, watchdog: float | None = None) -> None:
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
@@ -53,10 +50,8 @@ class NotifySocket:
 
 
 def take_socket(environ: MutableMapping[str, str]) -> NotifySocket | None:
-    """Return the socket that the environment gives to this process, or None.
-
-    The variables are removed, so that no child process, and no handler in one, notifies for the service.
-    """
+    """Return the socket that the environment gives to this process, or None. The variables are removed, so that no
+    child process, and no handler in one, notifies for the service."""
     address, within, of = (environ.pop(name, "") for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"))
     if not address.startswith(("/", "@")):
         return None

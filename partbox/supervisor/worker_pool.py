@@ -119,10 +119,8 @@ class WorkerPool:
             self._log("not_spawned", text, pause, len(self._handles), error, seconds=pause)
 
     def check_signs(self, steady: float = 0.0) -> None:
-        """Vouch for working processes, and kill those without signs of life, or idle for too long.
-
-        A process is idle only for the `steady` seconds in which this node has reached the database without a break.
-        """
+        """Vouch for working processes, and kill those without signs of life, or idle for too long. A process is idle
+        only for the `steady` seconds in which this node has reached the database without a break."""
         settings = self._job.settings
         for handle in self._handles.values():
             signs = handle.signs()

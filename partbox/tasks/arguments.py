@@ -1,8 +1,7 @@
 """Check the arguments of a task when it is published, keep them as a JSON object, rebuild them when it is delivered.
 
 An argument that is left out is also left out of the payload, and gets its default at delivery. An argument that would
-not survive the way through JSON is refused at publishing, where the caller can fix it, and not at delivery.
-"""
+not survive the way through JSON is refused at publishing, where the caller can fix it, and not at delivery."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -27,10 +26,8 @@ _NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWO
 
 
 class TaskArguments:
-    """The parameters of a task's function, without `dependencies`.
-
-    Raises RegistrationError if they cannot be sent as JSON.
-    """
+    """The parameters of a task's function, without `dependencies`. Raises RegistrationError if they cannot be sent as
+    JSON."""
 
     def __init__(self, function: Callable[..., Any], task: str) -> None:
         self._task = task
@@ -120,10 +117,8 @@ def _checkable_type(name: str, hint: Any, task: str) -> Any:
 
 
 def _type_adapter(fields: dict[str, Any], task: str) -> TypeAdapter[dict[str, Any]]:
-    """Return the checker.
-
-    It is no pydantic model, because an argument may have any name, even a name that models use.
-    """
+    """Return the checker. It is no pydantic model, because an argument may have any name, even a name that models
+    use."""
     schema = cast(Any, TypedDict)("TaskArguments", fields)
     schema.__pydantic_config__ = ConfigDict(extra="forbid")
     try:

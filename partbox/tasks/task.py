@@ -36,11 +36,8 @@ class EventPublisher(Protocol):
 
 
 class TaskRunner:
-    """A handler that calls the function of a task with the arguments of an event.
-
-    The returned value matters only if it is an outcome. The function is pickled by name if it can be imported, else by
-    value.
-    """
+    """A handler that calls the function of a task with the arguments of an event. The returned value matters only if it
+    is an outcome. The function is pickled by name if it can be imported, else by value."""
 
     def __init__(self, function: Callable[..., Any], task: str) -> None:
         self.function = function
@@ -133,10 +130,8 @@ class Task(Generic[P, R]):
         return cast(R, self.runner.function(*args, **kwargs))
 
     def publish(self, conn: AnySync, /, **arguments: Any) -> UUID | None:
-        """Publish a call with these arguments in the transaction of `conn`; return the id of the event.
-
-        Raise PublishError before anything is written if the arguments do not fit the function.
-        """
+        """Publish a call with these arguments in the transaction of `conn`; return the id of the event. Raise
+        PublishError before anything is written if the arguments do not fit the function."""
         return self._outbox.publish(conn, self.event(**arguments))
 
     async def publish_async(self, conn: AnyAsync, /, **arguments: Any) -> UUID | None:
@@ -149,11 +144,8 @@ class Task(Generic[P, R]):
         return Event(self.name, payload, aggregate_type=self._aggregate_type, **self._fields)
 
     def options(self, **fields: Unpack[TaskFields]) -> "Task[P, R]":
-        """Return the same task whose events have these fields.
-
-        Events with the same aggregate type and `aggregate_id` run one at a time and in order, even if their tasks
-        differ.
-        """
+        """Return the same task whose events have these fields. Events with the same aggregate type and `aggregate_id`
+        run one at a time and in order, even if their tasks differ."""
         for field in fields.keys() - TaskFields.__annotations__.keys():
             meant = hint(field, TaskFields.__annotations__)
             raise PublishError(f"task {self.name!r} has no option {field!r}: {meant}")
@@ -176,8 +168,7 @@ def task(
     Raise RegistrationError if impossible.
 
     A task with an aggregate type also takes events that were published before it got the type, so no other task can
-    have its name.
-    """
+    have its name."""
     name = options.get("name", task_name_of(function))
     if not isinstance(name, str) or not name:
         raise RegistrationError(f"the name of a task must be a text, not {name!r}: leave it out, or name it")

@@ -66,10 +66,8 @@ def body(
 def processes(
     columns: Sequence[ProcessColumn], rows: Sequence[tuple[ProcessBadge, Sequence[RenderableType]]], room: int
 ) -> Table:
-    """Return a table with a line for each process.
-
-    If there are more than `room` lines, the last one counts the rest.
-    """
+    """Return a table with a line for each process. If there are more than `room` lines, the last one counts the
+    rest."""
     made = listing()
     made.add_column("", no_wrap=True)
     for name, width in columns:
@@ -106,10 +104,8 @@ def summary_table(rows: Iterable[tuple[str, str, str | Text]]) -> Table:
 
 
 def partition_map(owners: Sequence[Hashable | None], roster: Roster, moved: Collection[int], cell: int) -> Text:
-    """Return a map with the letter of the owner for each partition, in cells of `cell` columns.
-
-    The colours of a partition that has just moved are swapped.
-    """
+    """Return a map with the letter of the owner for each partition, in cells of `cell` columns. The colours of a
+    partition that has just moved are swapped."""
     drawn = Text(no_wrap=True)
     for partition, owner in enumerate(owners):
         badge = roster.badge(owner)

@@ -15,10 +15,8 @@ from partbox.supervisor.signals import SignalFlag, hangup_is_ignored
 
 class Interrupts:
     """A context in which signals raise nothing: the first sets `asked`, and any further one sets `at_once` as well.
-
     A hangup never sets `at_once`, because it arrives twice when a terminal is closed, from the kernel and from the
-    shell.
-    """
+    shell."""
 
     def __init__(self) -> None:
         self.asked = SignalFlag()
@@ -43,11 +41,8 @@ class Interrupts:
         meanwhile: Callable[[], None],
         pause: float,
     ) -> bool:
-        """Wait at most `seconds` until `check` returns True, and return its last result.
-
-        `meanwhile` is called, followed by a `pause`, between two checks. `at_once` cuts the pause short. `given_up`
-        ends the wait.
-        """
+        """Wait at most `seconds` until `check` returns True, and return its last result. `meanwhile` is called,
+        followed by a `pause`, between two checks. `at_once` cuts the pause short. `given_up` ends the wait."""
         end = time.monotonic() + seconds
         while not (done := check()) and time.monotonic() < end and not given_up():
             meanwhile()

@@ -20,10 +20,8 @@ NO_BADGE: Final = ProcessBadge("·", "bright_black")
 
 
 class Roster:
-    """The badges of processes. A process is known by any hashable id and keeps its badge.
-
-    A new process gets the next letter of the alphabet, so that it is not mistaken for the process it replaces.
-    """
+    """The badges of processes. A process is known by any hashable id and keeps its badge. A new process gets the next
+    letter of the alphabet, so that it is not mistaken for the process it replaces."""
 
     def __init__(self) -> None:
         self._badges: dict[Hashable, ProcessBadge] = {}

@@ -2,8 +2,7 @@
 
 A test uses a `Kit`, from the pytest fixture `partbox_kit` or from a `PartboxTestCase`. Everything here is imported on
 first use. Hypothesis strategies are in `partbox.testing.strategies`, and the mixin for Django's test cases is in
-`partbox.testing.django`.
-"""
+`partbox.testing.django`."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -24,10 +24,8 @@ _shelf_by_key: dict[tuple[str, str], tuple[Shelf, Sessions]] = {}
 
 
 class _Partbox(unittest.TestCase):
-    """The base of both test cases.
-
-    `outbox` is the application's outbox, by default a new one. `dsn` leads to the test's database.
-    """
+    """The base of both test cases. `outbox` is the application's outbox, by default a new one. `dsn` leads to the
+    test's database."""
 
     outbox: ClassVar[Outbox | None] = None
     dsn: str

@@ -4,8 +4,7 @@ Restoring rows takes less CPU than cloning a database, and no checkpoints. If mo
 functions, statistics, settings, the cluster's marker), the database is dropped and the next test gets a fresh clone.
 The same happens if a session enters the database again. Changes are found by PostgreSQL's own counts of written rows,
 above all those of the system catalogs, which start at zero for each test. Without the rights to reset them, and on
-PostgreSQL 14, every test gets a clone.
-"""
+PostgreSQL 14, every test gets a clone."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -153,10 +152,8 @@ class LentDatabase:
 
 
 class Shelf:
-    """A lender of one database at a time, cloned from `template` on the server of `dsn`.
-
-    The connections of `sessions` may stay in the database, if their owner keeps them idle between two tests.
-    """
+    """A lender of one database at a time, cloned from `template` on the server of `dsn`. The connections of `sessions`
+    may stay in the database, if their owner keeps them idle between two tests."""
 
     def __init__(self, dsn: str, template: str, sessions: Sessions | None = None) -> None:
         self.dsn = dsn
@@ -223,10 +220,8 @@ class Shelf:
 
     @contextmanager
     def _session(self, database: LentDatabase) -> Iterator[Conn]:
-        """Yield a session in the database.
-
-        The session stays there, or has ended on the server too when the block is over.
-        """
+        """Yield a session in the database. The session stays there, or has ended on the server too when the block is
+        over."""
         if self._kept_sessions is not None:
             yield self._kept_sessions.own(self._dsn(database))
             return

@@ -61,8 +61,7 @@ def delivered(  # noqa: PLR0913  public API: keyword arguments
     The event is an instance of an event class, an Event, or the arguments `(type, payload, **fields)` of one. The
     codecs of `outbox`, or default ones, encode and decode the payload. The payload of an instance comes back as its
     class. `created_at` is the time of the publish, with a zone, by default now. `state` is the value that the lifespan
-    yields. Raise PublishError for an event that cannot be published.
-    """
+    yields. Raise PublishError for an event that cannot be published."""
     for name, value in (("attempt", attempt), ("epoch", epoch), ("id", id)):
         count(name, value, 1)
     moment("created_at", created_at)

@@ -29,10 +29,8 @@ _NOT_PARAMETERS = ("context", "cursor_factory", "server_side_binding", "prepare_
 
 
 class PartboxMixin(_Case):
-    """A mixin to put before `TestCase` or `TransactionTestCase`.
-
-    `outbox` is the application's outbox, and `using` the alias of its database.
-    """
+    """A mixin to put before `TestCase` or `TransactionTestCase`. `outbox` is the application's outbox, and `using` the
+    alias of its database."""
 
     outbox: ClassVar[Outbox]
     using: ClassVar[str] = "default"
@@ -50,10 +48,8 @@ class PartboxMixin(_Case):
         self.kit.forget()
 
     def published(self, event_type: Any = None, **wanted: Any) -> Published:
-        """Return the published events that Django's connection sees, also in its open transaction.
-
-        See `Kit.published`.
-        """
+        """Return the published events that Django's connection sees, also in its open transaction. See
+        `Kit.published`."""
         return self.kit.published(event_type, conn=connections[self.using], **wanted)
 
     def drain(self, subscription: str = "default") -> Drained:

@@ -1,8 +1,7 @@
 """Drains, which deliver the events that are due now, one at a time, in the order of the log.
 
 A drain is a worker without threads, which owns the partitions with due events while it runs. The drains of an outbox
-share connections, which stay open between them.
-"""
+share connections, which stay open between them."""
 
 import asyncio
 import os
@@ -142,11 +141,8 @@ class Drain:
             self._transactor.one_by_one()
 
     def run(self) -> Drained:
-        """Deliver, and return the outcome of each event.
-
-        The lifespan is entered before and left afterwards, and its error is raised. An exception that ends a test, such
-        as Ctrl-C or `pytest.fail`, passes through.
-        """
+        """Deliver, and return the outcome of each event. The lifespan is entered before and left afterwards, and its
+        error is raised. An exception that ends a test, such as Ctrl-C or `pytest.fail`, passes through."""
         lifespan = self._worker.lifespan
         lifespan.enter()
         try:

@@ -36,10 +36,8 @@ from partbox.testing.stepping import call_handlers
 
 
 class RecordingSink(Sink):
-    """A sink that keeps every message that it accepts in `messages`, in order.
-
-    `delay` is the number of seconds before it answers.
-    """
+    """A sink that keeps every message that it accepts in `messages`, in order. `delay` is the number of seconds before
+    it answers."""
 
     def __init__(self, topic: str = DEFAULT, *, delay: float = 0.0) -> None:
         super().__init__(topic)
@@ -49,10 +47,8 @@ class RecordingSink(Sink):
         self._failures: deque[BaseException] = deque()
 
     def fail_next(self, error: BaseException, times: int = 1) -> None:
-        """Make the next `times` sends fail with this error, with all of their messages.
-
-        DownstreamUnavailable stands for an outage.
-        """
+        """Make the next `times` sends fail with this error, with all of their messages. DownstreamUnavailable stands
+        for an outage."""
         _check_times(times)
         self._failures.extend([error] * times)
 
@@ -157,12 +153,9 @@ def _override(outbox: Outbox, dsn: str, faults: Faults) -> Callable[[], None]:
 
 
 class Kit:
-    """An outbox under test: `with Kit(outbox, dsn) as kit:`.
-
-    Until the kit is closed, the outbox publishes to and delivers from the database of `dsn`, by default its own.
-    Registrations made meanwhile are undone. A kit is for one thread or task at a time. The connections of `sessions`
-    stay open for the next kit.
-    """
+    """An outbox under test: `with Kit(outbox, dsn) as kit:`. Until the kit is closed, the outbox publishes to and
+    delivers from the database of `dsn`, by default its own. Registrations made meanwhile are undone. A kit is for one
+    thread or task at a time. The connections of `sessions` stay open for the next kit."""
 
     def __init__(self, outbox: Outbox, dsn: str | None = None, *, sessions: Sessions | None = None) -> None:
         self.outbox = outbox
@@ -193,8 +186,7 @@ class Kit:
 
         `due` of a retrying, deferred or scheduled record is a time, or a length of time from now, by default 0. A dead
         record with a due time is still owed to the dead-letter hook. `attempts` is by default 1 for retrying, dead and
-        discarded records and 0 for others. Raise PartboxError while a worker delivers from this database.
-        """
+        discarded records and 0 for others. Raise PartboxError while a worker delivers from this database."""
         text("subscription", subscription)
         placement = RecordPlacement(state, attempts, due, error)
         event = build_event(event, NOT_GIVEN, {})
@@ -218,8 +210,7 @@ class Kit:
 
         `event_type` and `fields` filter by type, aggregate and tenant. If the type is a class decorated with
         `@partbox.event`, the payloads are its instances. Only committed events are found, unless `conn` (a connection
-        of psycopg or Django, a Session …) is given: then also the events of its open transaction.
-        """
+        of psycopg or Django, a Session …) is given: then also the events of its open transaction."""
         chosen = self._connection() if conn is None else find_psycopg(conn)
         if not isinstance(chosen, Connection):
             raise PartboxError("this connection is asynchronous: use `await kit.published_async(…)`")
@@ -253,8 +244,7 @@ class Kit:
 
         Due events that handlers publish are included. A retry waits for another drain, even if it is due at once.
         Uncommitted events are not seen. Raise RegistrationError if the subscription has no handler, and PartboxError if
-        a worker delivers from this database too.
-        """
+        a worker delivers from this database too."""
         return self._drainer.drain(subscription)
 
     async def drain_async(self, subscription: str = "default") -> Drained:
@@ -266,8 +256,7 @@ class Kit:
 
         For events that no worker can see: from `published(conn=…)` in a transaction, or from `delivered(…)`. `conn` is
         for transactional handlers: a connection, or for handlers of SQLAlchemy a session or a connection of SQLAlchemy.
-        Handlers of Django use Django's own connection.
-        """
+        Handlers of Django use Django's own connection."""
         for each in events:
             if not isinstance(each, DeliveredEvent):
                 raise TypeError(f"{each!r} is no delivered event: give those of `published(…)` or `delivered(…)`")
@@ -278,17 +267,13 @@ class Kit:
         statements.advance(self._connection(), self._schema, length("seconds", seconds))
 
     def fail_next(self, event_type: Kind | None, error: Error, times: int = 1) -> None:
-        """Make the next `times` deliveries of this event type fail with this error, before the handler runs.
-
-        None stands for any event type.
-        """
+        """Make the next `times` deliveries of this event type fail with this error, before the handler runs. None
+        stands for any event type."""
         self._faults.inject(event_type, error, times)
 
     def give_state(self, state: Any) -> None:
-        """Give this state to handlers instead of the value that the outbox's lifespan yields.
-
-        The lifespan is not entered.
-        """
+        """Give this state to handlers instead of the value that the outbox's lifespan yields. The lifespan is not
+        entered."""
 
         def lifespan() -> Iterator[Any]:
             yield state

@@ -28,12 +28,9 @@ HANDLER_ERRORS = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Settled:
-    """The outcome of one event.
-
-    `handler` is its name, or None if the event was not handed over (held). `attempts` were charged so far. `due` is the
-    number of seconds until the next attempt, or None if none comes by itself. `error` is the exception, and `reason`
-    its stored text, or the reason that the handler gave.
-    """
+    """The outcome of one event. `handler` is its name, or None if the event was not handed over (held). `attempts` were
+    charged so far. `due` is the number of seconds until the next attempt, or None if none comes by itself. `error` is
+    the exception, and `reason` its stored text, or the reason that the handler gave."""
 
     event: DeliveredEvent
     handler: str | None
@@ -75,10 +72,8 @@ class Drained(list[Settled]):
         )
 
     def assert_done(self) -> "Drained":
-        """Return the outcomes if there are any and all events are done, else raise AssertionError that lists them.
-
-        The cause of the AssertionError is the exception of the first handler that failed.
-        """
+        """Return the outcomes if there are any and all events are done, else raise AssertionError that lists them. The
+        cause of the AssertionError is the exception of the first handler that failed."""
         if self and all(each.state == "done" for each in self):
             return self
         if not self:

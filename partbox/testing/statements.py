@@ -26,10 +26,8 @@ class HeldEvent(NamedTuple):
 
 
 def published(conn: Conn, schema: str) -> list[Row]:
-    """Return every record that the connection's transaction sees, in the order of the log.
-
-    The rows are in the form that DeliveredEvent takes.
-    """
+    """Return every record that the connection's transaction sees, in the order of the log. The rows are in the form
+    that DeliveredEvent takes."""
     with OwnCursor(conn) as cursor:
         return cursor.execute(query("testing_published", schema), binary=True).fetchall()
 
@@ -41,10 +39,8 @@ async def published_async(conn: AsyncConnection[Any], schema: str) -> list[Row]:
 
 
 def assign(conn: Conn, schema: str, subscription: str, me: UUID) -> bool:
-    """Assign to `me` the unowned partitions that have something to deliver now.
-
-    Return True if there is something to deliver in them, or by their saved state in partitions that `me` owns.
-    """
+    """Assign to `me` the unowned partitions that have something to deliver now. Return True if there is something to
+    deliver in them, or by their saved state in partitions that `me` owns."""
     ((found,),) = conn.execute(query("testing_assign", schema), {"subscription": subscription, "me": me}).fetchall()
     return bool(found)
 
@@ -73,10 +69,8 @@ def forget(conn: Conn, schema: str) -> None:
 
 
 def _change(conn: Conn, schema: str, names: tuple[str, ...], values: dict[str, object]) -> None:
-    """Execute statements in one transaction, in the lock order of all writers of parked rows.
-
-    Owners of partitions load their parked rows again.
-    """
+    """Execute statements in one transaction, in the lock order of all writers of parked rows. Owners of partitions load
+    their parked rows again."""
     with conn.transaction():
         conn.execute(query("testing_lock", schema))
         for name in names:
@@ -160,10 +154,8 @@ DEPTH = 6
 
 
 def find_psycopg(conn: Any) -> "Conn | AsyncConnection[Any]":
-    """Return the psycopg connection inside a connection of Django, or a Session or Connection of SQLAlchemy.
-
-    Raise PartboxError if there is none, because of another driver.
-    """
+    """Return the psycopg connection inside a connection of Django, or a Session or Connection of SQLAlchemy. Raise
+    PartboxError if there is none, because of another driver."""
     found = conn
     for _ in range(DEPTH):
         if isinstance(found, Connection | AsyncConnection):

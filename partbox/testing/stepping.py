@@ -4,8 +4,7 @@
 `InlineEventLoop` and time slices that end at once. The event with the lowest id is next. An event that ran once does
 not run again, so that a retry that is due at once waits for another drain. `call_handlers` needs no log. It calls
 transactional handlers inside a test's transaction, each in a savepoint. Anything that happens at the end of the
-transaction, such as the hooks of a session, is left to the test that ends it.
-"""
+transaction, such as the hooks of a session, is left to the test that ends it."""
 
 import time
 from collections import deque
@@ -68,10 +67,8 @@ class InlineEventLoop(EventLoop):
 
 
 class LowestIdQueue:
-    """A queue of ready lanes, of which the lane with the lowest id at its head is next.
-
-    Events in `ran` do not run again. `take` returns only lanes whose head is below `before`.
-    """
+    """A queue of ready lanes, of which the lane with the lowest id at its head is next. Events in `ran` do not run
+    again. `take` returns only lanes whose head is below `before`."""
 
     def __init__(self, ran: set[int]) -> None:
         self._ran = ran
@@ -116,10 +113,8 @@ class LowestIdQueue:
 
 
 def step_worker(worker: Worker) -> bool:
-    """Deliver the next event of the worker, or call the dead-letter hook if there is none.
-
-    Return False if there was neither.
-    """
+    """Deliver the next event of the worker, or call the dead-letter hook if there is none. Return False if there was
+    neither."""
     scheduler, dispatcher = worker.engine.scheduler, worker.dispatcher
     lanes = scheduler.next([], time.monotonic(), trusted=True, waits=False)
     if isinstance(lanes, NoLane):
@@ -133,11 +128,9 @@ def _head(lane: Lane) -> int:
 
 
 def call_handlers(outbox: Outbox, events: Sequence[DeliveredEvent], conn: Any, await_it: Await) -> Drained:
-    """Call the handlers with these events, one after the other, without the log: nothing is parked.
-
-    For events that no worker can see, because their transaction is rolled back at the end of a test or because they
-    were built by hand. `conn` is for transactional handlers.
-    """
+    """Call the handlers with these events, one after the other, without the log: nothing is parked. For events that no
+    worker can see, because their transaction is rolled back at the end of a test or because they were built by hand.
+    `conn` is for transactional handlers."""
     process = ProcessState()
     lifespan = ProcessLifespan(outbox.handlers.process_lifespan, InlineEventLoop(await_it), process)
     lifespan.enter()
@@ -198,10 +191,8 @@ Savepoint = AbstractContextManager[tuple[Any, ...]]
 
 
 def find_savepoint(endpoint: Endpoint, conn: Any) -> Savepoint:
-    """Return the savepoint on `conn` for this handler.
-
-    Raise PartboxError, with the remedy, if `conn` cannot have one.
-    """
+    """Return the savepoint on `conn` for this handler. Raise PartboxError, with the remedy, if `conn` cannot have
+    one."""
     name = endpoint.handler.name
     if endpoint.transaction is TransactionKind.DJANGO:
         return _django_savepoint()

@@ -1,8 +1,7 @@
 """Hypothesis strategies for everything that may be published (`pip install 'partbox[testing]'`).
 
 Each strategy produces all valid values, including rare ones: any text without NUL and lone surrogates, empty where that
-is allowed. Every example can be published, and a handler gets it.
-"""
+is allowed. Every example can be published, and a handler gets it."""
 
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -55,10 +54,8 @@ def idempotency_keys() -> SearchStrategy[str]:
 
 
 def headers(max_size: int = 8, *, full: bool = False) -> SearchStrategy[dict[str, str]]:
-    """Generate at most `max_size` headers within their common limit of 64 KiB.
-
-    With `full`, some fill the limit. Hypothesis warns about their size when it prints them.
-    """
+    """Generate at most `max_size` headers within their common limit of 64 KiB. With `full`, some fill the limit.
+    Hypothesis warns about their size when it prints them."""
     names = _texts().filter(lambda name: not name.lower().startswith(HEADER_PREFIX))
     some = st.dictionaries(names, _texts(), max_size=max_size).filter(lambda given: _size(given) <= MAX_HEADERS)
     return some | st.builds(_full, names, _CHARACTERS) if full else some
@@ -87,11 +84,8 @@ def moments() -> SearchStrategy[datetime]:
 
 
 def events(*, delayed: bool = False, **fields: SearchStrategy[Any]) -> SearchStrategy[Event]:
-    """Generate events with any mixture of fields.
-
-    `fields` are your own strategies, by the name of a field of `Event`. With `delayed`, some events are delayed, even
-    to the far future, so that a test that drains may never see them.
-    """
+    """Generate events with any mixture of fields. `fields` are your own strategies, by the name of a field of `Event`.
+    With `delayed`, some events are delayed, even to the far future, so that a test that drains may never see them."""
     own: dict[str, SearchStrategy[Any]] = {
         "event_type": event_types(),
         "payload": payloads(),

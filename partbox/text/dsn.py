@@ -6,8 +6,7 @@ intended: after an unescaped "@" or "/", the rest of the password becomes a host
 errors would name.
 
 Unknown options in the query of other URLs are errors, because a misspelt option would be ignored, or would fail at
-every event.
-"""
+every event."""
 
 import re
 from collections import Counter
@@ -56,18 +55,14 @@ _URL = re.compile(r"postgres(?:ql)?://", re.IGNORECASE)
 
 
 def bare(text: str) -> str:
-    """Return text without surrounding white space and byte order mark.
-
-    A secret often ends with a line break, which libpq would take for a part of the last value of a URL.
-    """
+    """Return text without surrounding white space and byte order mark. A secret often ends with a line break, which
+    libpq would take for a part of the last value of a URL."""
     return text.strip().removeprefix(BYTE_ORDER_MARK).strip()
 
 
 def parts(dsn: str) -> dict[str, str]:
-    """Return the parameters of a DSN as texts.
-
-    Raise SettingsError, which quotes no part of the DSN, if the DSN cannot be read.
-    """
+    """Return the parameters of a DSN as texts. Raise SettingsError, which quotes no part of the DSN, if the DSN cannot
+    be read."""
     dsn = bare(dsn)
     # libpq would stop reading at the null character.
     if "\0" in dsn:
@@ -89,10 +84,8 @@ def parts(dsn: str) -> dict[str, str]:
 
 
 def connect_share(whole: float, given: dict[str, str]) -> int:
-    """Return the seconds for connecting to each server of a DSN, so that a dead server leaves time for the others.
-
-    The result is at least 2, which is the minimum of libpq.
-    """
+    """Return the seconds for connecting to each server of a DSN, so that a dead server leaves time for the others. The
+    result is at least 2, which is the minimum of libpq."""
     servers = max(given.get(name, "").count(",") + 1 for name in ("host", "hostaddr"))
     return max(2, int(whole / servers))
 
@@ -115,10 +108,8 @@ def shown(dsn: str) -> str:
 
 
 def check_ports(url: str) -> None:
-    """Raise SettingsError unless each port in a URL is a number.
-
-    The port is not quoted: it may be part of a password.
-    """
+    """Raise SettingsError unless each port in a URL is a number. The port is not quoted: it may be part of a
+    password."""
     for server in urlsplit(url).netloc.rpartition("@")[2].split(","):
         port = server.rpartition("]")[2].partition(":")[2]
         if port and not (port.isascii() and port.isdecimal() and 0 < int(port[:6]) <= LAST_PORT):
@@ -129,10 +120,8 @@ def check_ports(url: str) -> None:
 
 
 def query_of(url: str, known: Collection[str] | None = None) -> dict[str, str]:
-    """Return the options in the query of a URL. Raise SettingsError for one that is repeated, empty or not `known`.
-
-    All options are allowed if `known` is None.
-    """
+    """Return the options in the query of a URL. Raise SettingsError for one that is repeated, empty or not `known`. All
+    options are allowed if `known` is None."""
     place, mark, _ = url.partition("#")
     parts, where = urlsplit(place), masked_url(place)
     if mark:

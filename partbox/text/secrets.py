@@ -2,8 +2,7 @@
 
 A secret is recognized by its name (`password=…`, `"token": "…"`, the header `cookie`) or by its form (a password in a
 URL, `Bearer …`, a JWT, a private key). The text after a colon may also be prose, as in "invalid token: unexpected }",
-and is then kept. Every expression takes linear time, because names are matched as whole words only.
-"""
+and is then kept. Every expression takes linear time, because names are matched as whole words only."""
 
 import re
 from collections.abc import Mapping
@@ -100,10 +99,8 @@ def masked_or_none(text: str | None) -> str | None:
 
 
 def masked_headers(headers: Mapping[str, Any]) -> dict[str, str]:
-    """Return headers as texts.
-
-    Values of headers with the name of a secret, and secrets in other values, are replaced.
-    """
+    """Return headers as texts. Values of headers with the name of a secret, and secrets in other values, are
+    replaced."""
     return {name: _masked_value(name, str(value)) for name, value in headers.items()}
 
 
@@ -118,10 +115,8 @@ def is_secret(name: str) -> bool:
 
 
 def masked_url(url: str) -> str:
-    """Return the URL of a broker or a webhook without password, token and secrets in the query.
-
-    All values in the query of a webhook are masked, because its names can be anything.
-    """
+    """Return the URL of a broker or a webhook without password, token and secrets in the query. All values in the query
+    of a webhook are masked, because its names can be anything."""
     place, mark, query = _NAME_ALONE.sub(rf"\1{MASK}@", masked(url)).partition("?")
     is_webhook = place.lower().startswith("http")
     return place + mark + "&".join(_without_value(each, is_webhook) for each in query.split("&"))
@@ -137,21 +132,15 @@ def _without_value(pair: str, always: bool) -> str:
 
 
 def _without_password(token: re.Match[str]) -> str:
-    """Return a token without its password.
-
-    Only the part up to the last "@" is searched, since nothing matches behind it and a search there takes quadratic
-    time.
-    """
+    """Return a token without its password. Only the part up to the last "@" is searched, since nothing matches behind
+    it and a search there takes quadratic time."""
     end = token[0].rfind("@") + 1
     return _IN_URL.sub(rf"\1:{MASK}@", token[0][:end]) + token[0][end:]
 
 
 def _masked_pairs(text: str) -> str:
-    """Return text with the values of named secrets replaced.
-
-    This is a loop instead of `sub`, because the text after prose, and the rest of a cookie's line, must be searched as
-    well.
-    """
+    """Return text with the values of named secrets replaced. This is a loop instead of `sub`, because the text after
+    prose, and the rest of a cookie's line, must be searched as well."""
     parts, done, at = [], 0, 0
     while (found := _PAIR.search(text, at)) is not None:
         at = found.end("between")

@@ -125,8 +125,7 @@ def node_names(processes: Iterable[NodeProcess]) -> dict[UUID, str]:
 
     A host may have several supervisors, whose processes all have its name. Supervisors are numbered in the order of
     their start, which is the order of their ids (UUIDv7), so a number changes only when an earlier supervisor is gone.
-    Processes without a supervisor id count as one node, the first.
-    """
+    Processes without a supervisor id count as one node, the first."""
     found = list(processes)
     known: dict[str, set[UUID | None]] = {}
     for each in found:

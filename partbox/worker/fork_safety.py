@@ -3,8 +3,7 @@
 In the child only the forking thread goes on, inside its handler. The handler may do anything there, such as run the
 target of a `multiprocessing` process, or exec. When the handler ends, the child ends as the handler did. It does not
 run on in its lane, save, report to observers, or run exit hooks. An application that embeds a worker and forks goes on
-in its child without that worker.
-"""
+in its child without that worker."""
 
 import os
 import traceback

@@ -30,10 +30,8 @@ EventValue = Callable[[DeliveredEvent], object]
 
 
 class HandlerLimits:
-    """The limits by names of handlers: `declared` in the code, and `in_force`.
-
-    Transactional handlers never have one.
-    """
+    """The limits by names of handlers: `declared` in the code, and `in_force`. Transactional handlers never have
+    one."""
 
     def __init__(self, routes: Routes[Endpoint], turns: LimitPermits) -> None:
         self._routes = routes
@@ -46,10 +44,8 @@ class HandlerLimits:
         self._unfit_logged: set[str] = set()
 
     def override(self, others: Mapping[str, Limit]) -> None:
-        """Put the limits of `others` in force. A handler that is missing there gets its declared limit.
-
-        `Limit()` lifts a declared limit. A limit without `by` keeps the declared one. Any thread may call this.
-        """
+        """Put the limits of `others` in force. A handler that is missing there gets its declared limit. `Limit()` lifts
+        a declared limit. A limit without `by` keeps the declared one. Any thread may call this."""
         given = {
             name: replace(declared, **_overridden_fields(others.get(name, declared)))
             for name, declared in self.declared.items()
@@ -67,10 +63,8 @@ class HandlerLimits:
         return self._turns.waits()
 
     def set_limit_keys(self, lane: Lane) -> None:
-        """Set the limit keys of a lane's first events, by calling the application's `by` once for each event.
-
-        The lane's runner calls this without the engine's lock.
-        """
+        """Set the limit keys of a lane's first events, by calling the application's `by` once for each event. The
+        lane's runner calls this without the engine's lock."""
         for event in self._turns.list_without_key(lane, self._lookahead):
             if (limit_key := self._find_limit_key(event)) is not None:
                 event.limit_key = limit_key

@@ -52,10 +52,8 @@ class SessionFactory:
         self._open_connections: list[WatchedConnection] = []
 
     def open(self, stack: ExitStack, close_effects: Callable[[WatchedConnection], None] | None) -> Session:
-        """Open a session, closed by `stack`.
-
-        If `close_effects` is given, the transactor gets a connection of its own.
-        """
+        """Open a session, closed by `stack`. If `close_effects` is given, the transactor gets a connection of its
+        own."""
         reading = stack.enter_context(self._connect("poller", prepared=True))
         saving = stack.enter_context(self._connect("saver", prepared=True))
         effects = None
@@ -72,10 +70,8 @@ class SessionFactory:
         return session
 
     def limit_statements(self, seconds_left: float) -> None:
-        """Shorten the limit of statements, so that a stop within `seconds_left` detects a hung connection.
-
-        Any thread.
-        """
+        """Shorten the limit of statements, so that a stop within `seconds_left` detects a hung connection. Any
+        thread."""
         self._statement_limit = min(self._statement_limit, max(STOP_LIMIT[0], seconds_left / STOP_LIMIT[1]))
         self._shorten_limits()
 

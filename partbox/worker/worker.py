@@ -166,10 +166,8 @@ class Worker:
         self.poller.wake()
 
     def drain(self, timeout: float) -> bool:
-        """Start no more handlers, and release all partitions within `timeout` seconds.
-
-        Return True if all are released.
-        """
+        """Start no more handlers, and release all partitions within `timeout` seconds. Return True if all are
+        released."""
         self._context.slot[STOPPING] = 1.0
         self.poller.wake()
         self._sessions.limit_statements(timeout)
@@ -188,11 +186,8 @@ class Worker:
         self._stop_deadline = 0.0
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Drain for `timeout` seconds (the setting), then end. Return False if handlers had to be abandoned.
-
-        Partitions whose handlers still run are not released: their events may be delivered again, which is logged for
-        each.
-        """
+        """Drain for `timeout` seconds (the setting), then end. Return False if handlers had to be abandoned. Partitions
+        whose handlers still run are not released: their events may be delivered again, which is logged for each."""
         drained = self.drain(self._context.settings.drain_timeout if timeout is None else timeout)
         for lane in self.engine.scheduler.running():
             text = "stopped while the handler of %s was running: it may be delivered again"

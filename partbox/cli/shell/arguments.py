@@ -24,11 +24,8 @@ def check(arguments: Sequence[str]) -> None:
 
 
 def hide_secrets() -> None:
-    """Overwrite passwords, tokens and secrets in the memory that `ps` reads (Linux).
-
-    Python has copied the arguments by now. `ps` could show them up to this call, so secrets belong into the
-    environment.
-    """
+    """Overwrite passwords, tokens and secrets in the memory that `ps` reads (Linux). Python has copied the arguments by
+    now. `ps` could show them up to this call, so secrets belong into the environment."""
     with suppress(OSError, ValueError, IndexError):
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         start, end = int(fields[_ARG_START]), int(fields[_ARG_END])

@@ -1,8 +1,7 @@
 """Makes every setting an option of every command that uses settings, such as `--lease 10s` or `--no-pooler`.
 
 The help of a command shows only settings for which the command has a parameter. The others are hidden, because they are
-the same everywhere and `partbox config` lists them.
-"""
+the same everywhere and `partbox config` lists them."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -41,10 +40,8 @@ _ALIASES = {"event_type": "type", "types": "type", "from_id": "point", "from_tim
 
 
 def with_settings(command: Command) -> Command:
-    """Add an option to the command for each setting that is not among its parameters.
-
-    An ArgumentError of the command becomes a PartboxError that names the option instead of the Python argument.
-    """
+    """Add an option to the command for each setting that is not among its parameters. An ArgumentError of the command
+    becomes a PartboxError that names the option instead of the Python argument."""
     signature = inspect.signature(command)
     added = [_parameter(name) for name in names() if name not in signature.parameters]
     parameters = [*signature.parameters.values(), *added]

@@ -81,10 +81,8 @@ def configure_logging(chosen: settings.Settings) -> settings.Settings:
 
 
 def load_without_outbox(flags: Mapping[str, Any]) -> settings.Settings:
-    """Load the settings without those of the outbox, and configure logging by them.
-
-    An error that comes from the environment alone is raised later, when the outbox loads its settings.
-    """
+    """Load the settings without those of the outbox, and configure logging by them. An error that comes from the
+    environment alone is raised later, when the outbox loads its settings."""
     try:
         return configure_logging(settings.load(flags=flags))
     except SettingsError:

@@ -47,11 +47,8 @@ def table(
     *,
     lines: bool = False,
 ) -> Table:
-    """Return a table without a frame.
-
-    Cells are plain text, not markup, with unprintable characters escaped. A cell is one line unless `lines` is set.
-    Cells of the columns `whole` and `numbers` are never wrapped.
-    """
+    """Return a table without a frame. Cells are plain text, not markup, with unprintable characters escaped. A cell is
+    one line unless `lines` is set. Cells of the columns `whole` and `numbers` are never wrapped."""
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
         justify: Literal["left", "right"] = "right" if column in numbers else "left"
@@ -63,10 +60,8 @@ def table(
 
 
 class ListColumn(NamedTuple):
-    """A column of a list: its name, the function that makes a cell, and its kind.
-
-    "whole" and "number" are never wrapped.
-    """
+    """A column of a list: its name, the function that makes a cell, and its kind. "whole" and "number" are never
+    wrapped."""
 
     name: str
     cell: Callable[[Any], str]
@@ -150,10 +145,8 @@ def error_line(error: PartboxError | psycopg.Error) -> str:  # noqa: PLR0911  a 
 
 
 def _find_line(error: psycopg.Error, words: Sequence[str]) -> str:
-    """Return the first line of the error that contains any of the words, masked, or "".
-
-    An error of a DSN with several hosts has a line for each host.
-    """
+    """Return the first line of the error that contains any of the words, masked, or "". An error of a DSN with several
+    hosts has a line for each host."""
     found = (line for line in str(error).splitlines() if any(each in line for each in words))
     return masked(" ".join(next(found, "").split()))
 

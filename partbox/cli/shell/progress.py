@@ -15,9 +15,7 @@ INTERRUPTED = 130
 
 def confirm(what: str, yes: bool) -> None:
     """Ask the user to confirm `what`, such as "replay 5 dead records", unless `yes` is set. Exit with 1 if refused.
-
-    Raise PartboxError if standard input is no terminal.
-    """
+    Raise PartboxError if standard input is no terminal."""
     if yes:
         return
     if not sys.stdin.isatty():

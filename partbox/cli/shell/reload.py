@@ -1,8 +1,7 @@
 """Restarts a command when the application's code changes, for development.
 
 An outer process watches the files. The command runs in an inner process, which is terminated in order and started
-again. If the inner process has failed, it is started again after the next change.
-"""
+again. If the inner process has failed, it is started again after the next change."""
 
 import importlib.util
 import os
@@ -51,10 +50,8 @@ def end_with_outer() -> None:
 
 def run_reloading(command: Sequence[str], module: str) -> int:
     """Run the command until a signal or its own success ends it, restart it on changes, and return its exit code.
-
     Watched are the files below the current folder, the folder of `module`, and folders of `sys.path` that belong
-    neither to Python nor to installed packages.
-    """
+    neither to Python nor to installed packages."""
     return _Reloader(command, [*find_roots(module)]).run()
 
 

@@ -41,10 +41,8 @@ def stoppable() -> Iterator[SignalFlag]:
 
 @contextmanager
 def until_stopped() -> Iterator[None]:
-    """Let SIGINT or SIGTERM end the block anywhere as if it had finished. Cleanup is not interrupted.
-
-    This is for commands that only read, so that no change is left half done.
-    """
+    """Let SIGINT or SIGTERM end the block anywhere as if it had finished. Cleanup is not interrupted. This is for
+    commands that only read, so that no change is left half done."""
     with suppress(KeyboardInterrupt), interruptible(signal.SIGINT, signal.SIGTERM):
         yield
 
@@ -55,8 +53,7 @@ def interruptible(*numbers: signal.Signals) -> Iterator[None]:
 
     A signal that was ignored before stays ignored, as under nohup. Python drops an exception that is raised within a
     callback of its own, such as a weakref callback during an import. The signal is then sent again. Outside the main
-    thread nothing is changed.
-    """
+    thread nothing is changed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

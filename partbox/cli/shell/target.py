@@ -24,19 +24,15 @@ _NOT_THEIRS = ("<frozen", str(Path(importlib.__file__).parent), str(Path(__file_
 
 def load_configured(target: str, flags: Mapping[str, Any]) -> tuple[Handlers, Codecs]:
     """Return the handlers and codecs of the outbox that `target` names, configured by the `flags` of the command line.
-
-    This is called in a worker process, so that handlers publish to the database from which the node delivers.
-    """
+    This is called in a worker process, so that handlers publish to the database from which the node delivers."""
     outbox = load_target(target)
     outbox._configure(outbox._database.under(flags))
     return outbox.handlers, outbox.codecs
 
 
 def load_target(target: str) -> Outbox:
-    """Import the outbox that `target` names, also from the current folder.
-
-    Raise SettingsError with one line if that fails.
-    """
+    """Import the outbox that `target` names, also from the current folder. Raise SettingsError with one line if that
+    fails."""
     module_name, colon, attribute = target.partition(":")
     if not (module_name and colon and attribute):
         raise SettingsError(f"target {target!r} must be MODULE:OUTBOX, such as shop:outbox for `outbox` in shop.py")

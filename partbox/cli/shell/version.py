@@ -27,10 +27,8 @@ def versions() -> str:
 
 
 def _libpq() -> tuple[str, int]:
-    """Return the implementation of psycopg and the version of its libpq, such as 170004.
-
-    The library is asked directly where possible, because an import of psycopg takes longer than all the rest.
-    """
+    """Return the implementation of psycopg and the version of its libpq, such as 170004. The library is asked directly
+    where possible, because an import of psycopg takes longer than all the rest."""
     wanted = os.environ.get("PSYCOPG_IMPL", "").lower()
     for name in ("c", "binary"):
         spec = find_spec(f"psycopg_{name}") if wanted in ("", name) else None

@@ -24,10 +24,8 @@ Every = Annotated[str, option("TIME", "Time between two updates, such as 500ms o
 
 @dataclass(frozen=True, slots=True)
 class ClusterSample:
-    """The numbers of a subscription at the time `at`, with rates from the second read on.
-
-    `problem` is the error of the last read in one line, if it failed. The numbers are then older.
-    """
+    """The numbers of a subscription at the time `at`, with rates from the second read on. `problem` is the error of the
+    last read in one line, if it failed. The numbers are then older."""
 
     at: datetime
     cluster: Cluster
@@ -46,11 +44,8 @@ def interval(every: str) -> float:
 def iter_samples(
     overview_cache: "CachedOverview", subscription: str, wait: Callable[[], bool]
 ) -> Iterator[ClusterSample]:
-    """Yield a sample at once, and another one after each `wait()` until that returns True.
-
-    An error of the first read is raised. A later error becomes the `problem` of the sample, because a database may come
-    back.
-    """
+    """Yield a sample at once, and another one after each `wait()` until that returns True. An error of the first read
+    is raised. A later error becomes the `problem` of the sample, because a database may come back."""
     from partbox.operations.stats import RateMeter
 
     pace = RateMeter()

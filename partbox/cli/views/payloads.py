@@ -17,10 +17,8 @@ def payload_lines(value: Payload) -> Iterator[tuple[str, str]]:
 
 
 def with_payload(plain: dict[str, object], wanted: bool) -> dict[str, object]:
-    """Return the details of a record as plain data with the payload, if `wanted`, in a form that JSON can hold.
-
-    A JSON payload is embedded verbatim. Bytes are always included, as base64 under `payload_base64`.
-    """
+    """Return the details of a record as plain data with the payload, if `wanted`, in a form that JSON can hold. A JSON
+    payload is embedded verbatim. Bytes are always included, as base64 under `payload_base64`."""
     value = plain.pop("payload")
     if isinstance(value, bytes):
         plain["payload_base64"] = b64encode(value).decode()

@@ -39,8 +39,7 @@ async def save(
 
     `session` is a connection of the session whose incarnation must still hold. Return the partitions that are still
     owned, and the seconds that the server took. Raise `NewIncarnationError`, with `conn` closed, if the server crashed
-    or was replaced since the session began.
-    """
+    or was replaced since the session began."""
     values = save_values(session, subscription, me, *saves) | {"durable": True}
     texts = {name: None if value is None else str(value) for name, value in values.items()}
     cursor = await AsyncOwnCursor(conn).execute(query("save", schema), texts, prepare=False)

@@ -27,10 +27,8 @@ def of(conn: Conn) -> int | None:
 
 
 def raise_flag(conn: Conn, schema: str, sequence: int, nap: float) -> bool | None:
-    """Raise the flag for naps of `nap` seconds.
-
-    Return whether it was up, or None if the server's queue is filling up.
-    """
+    """Raise the flag for naps of `nap` seconds. Return whether it was up, or None if the server's queue is filling
+    up."""
     values = {"bell": sequence, "ahead": round(flag_duration(nap) * 1000)}
     ((_, until, was_up),) = fetch(conn, "bell_raise", schema, values)
     return None if until is None else bool(was_up)

@@ -1,7 +1,6 @@
 """Read the partitions of a process, claim them, and save their cursors.
 
-Every write is fenced: a partition counts only with the owner and the epoch under which this process holds it.
-"""
+Every write is fenced: a partition counts only with the owner and the epoch under which this process holds it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -42,10 +41,8 @@ class TickResult(NamedTuple):
 def tick(
     conn: Conn, schema: str, subscription: str, me: UUID, listed: Iterable[int], known: int | None = None
 ) -> TickResult:
-    """Run an idle check, and read the partitions that this instance owns or is assigned, in one statement.
-
-    `known` is their digest in the last tick. `listed` holds the transactions of the last snapshot (see `idle_check`).
-    """
+    """Run an idle check, and read the partitions that this instance owns or is assigned, in one statement. `known` is
+    their digest in the last tick. `listed` holds the transactions of the last snapshot (see `idle_check`)."""
     values = {"subscription": subscription, "me": me, "known": known, **idle_check.parameters(conn, listed)}
     (row,) = fetch(conn, "tick", schema, values)
     digest, is_known = row[IDLE_CHECK_COLUMNS : IDLE_CHECK_COLUMNS + 2]
@@ -58,12 +55,9 @@ def tick(
 
 
 def calm(conn: Conn, schema: str, subscription: str, me: UUID, known: int, before: IdleCheck) -> IdleCheck | None:
-    """Return the idle check `before` again, by a cheaper statement, if nothing has changed since.
-
-    Otherwise return None. `before` must have had no listed transaction. Nothing has changed if no id was drawn, the
-    digest of the partitions is `known`, and no parked row has a due time. The statement takes a third of the time of a
-    tick.
-    """
+    """Return the idle check `before` again, by a cheaper statement, if nothing has changed since. Otherwise return
+    None. `before` must have had no listed transaction. Nothing has changed if no id was drawn, the digest of the
+    partitions is `known`, and no parked row has a due time. The statement takes a third of the time of a tick."""
     values = {
         "subscription": subscription,
         "me": me,
@@ -82,11 +76,8 @@ def claim(conn: Conn, schema: str, subscription: str, me: UUID) -> list[OwnedPar
 
 
 def take_up(conn: Conn, schema: str, subscription: str, me: UUID, epochs: Mapping[int, int]) -> list[OwnedPartition]:
-    """Raise the epochs of these partitions for a new session.
-
-    Return the partitions that are owned under the given epochs. A save or a take-up that an earlier session sent and
-    gave up on is refused if it arrives later.
-    """
+    """Raise the epochs of these partitions for a new session. Return the partitions that are owned under the given
+    epochs. A save or a take-up that an earlier session sent and gave up on is refused if it arrives later."""
     of = {"partitions": list(epochs), "epochs": list(epochs.values())}
     return records(conn, OwnedPartition, "take_up", schema, subscription=subscription, me=me, **of)
 
@@ -109,8 +100,7 @@ def save(
     Return the partitions that are still owned, and the seconds that the server took. Raise `NewIncarnationError`, with
     nothing saved and the connection closed, if the server is in another incarnation than the session. `session` is a
     connection of the session, if `conn` is an application's. `durable` waits for the disk whatever the session's
-    default.
-    """
+    default."""
     values = save_values(session or conn, subscription, me, savings, parks, done_ids) | {"durable": durable}
     ((mine, took, same),) = fetch(conn, "save", schema, values)
     server_incarnation.check(conn, same)

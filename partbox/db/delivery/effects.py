@@ -2,8 +2,7 @@
 
 Handlers share a transaction and must not notice. The script behind each successful event resets the session: settings,
 local settings too, the role, cursors and temporary tables. It travels with the release of the event's savepoint and
-costs no round trip. A failed event needs no reset, because its savepoint is rolled back.
-"""
+costs no round trip. A failed event needs no reset, because its savepoint is rolled back."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -29,11 +28,9 @@ BEGIN_WITH_SAVEPOINT = script("effects_begun", savepoint=sql.SQL(f"{SAVEPOINT.de
 
 
 class SessionDefaults(NamedTuple):
-    """The settings that a session has by itself.
-
-    `lock_timeout` is in milliseconds, 0 for none. `kept` is the script behind each successful event: it resets the
-    settings that the event has changed, and limits the wait for locks from there on to `LOCK_TIMEOUT_MS`.
-    """
+    """The settings that a session has by itself. `lock_timeout` is in milliseconds, 0 for none. `kept` is the script
+    behind each successful event: it resets the settings that the event has changed, and limits the wait for locks from
+    there on to `LOCK_TIMEOUT_MS`."""
 
     lock_timeout: int
     kept: bytes
@@ -46,10 +43,8 @@ class SessionDefaults(NamedTuple):
         return cls(lock_timeout, script("effects_kept", set_back=sql.SQL(set_back), patience=patience))
 
     def end(self, limit: float) -> bytes:
-        """Return the script to run before the save.
-
-        A client that freezes loses the transaction after `limit` seconds.
-        """
+        """Return the script to run before the save. A client that freezes loses the transaction after `limit`
+        seconds."""
         return _end(int(limit * 1000), self.lock_timeout)
 
 

@@ -47,8 +47,7 @@ class RunningHandler:
 
     Texts are cut and may hold anything. The column `instance.running` is an array of such objects with `since` in place
     of `seconds`. The database computes `since` when it writes, so the clocks of hosts do not matter. The last object
-    counts, as `more`, the handlers that do not fit.
-    """
+    counts, as `more`, the handlers that do not fit."""
 
     handler: str
     event_type: str
@@ -62,11 +61,9 @@ class RunningHandler:
 
 @dataclass(frozen=True, slots=True)
 class LifespanState:
-    """The lifespan that a process has been in for `seconds`. The process works once the lifespan yields.
-
-    Until then its row counts as leaving from the start, so that it gets no partitions. `instance.running` holds an
-    object with the name.
-    """
+    """The lifespan that a process has been in for `seconds`. The process works once the lifespan yields. Until then its
+    row counts as leaving from the start, so that it gets no partitions. `instance.running` holds an object with the
+    name."""
 
     lifespan: str
     seconds: float
@@ -92,9 +89,7 @@ def register(
 
 def heartbeat(conn: Conn, schema: str, draining: dict[UUID, bool]) -> dict[UUID, Renewal]:
     """Renew the heartbeats of these instances, each draining or not, and return the renewals of all that still exist.
-
-    An instance that was not renewed by the short statement may exist all the same. The function decides.
-    """
+    An instance that was not renewed by the short statement may exist all the same. The function decides."""
     found: list[Any] = []
     # The single row needs no order of locks, so it takes a plain update instead of a function.
     if len(draining) == 1:
@@ -156,10 +151,8 @@ def note_handled_types(
 
 
 def watch(conn: Conn, schema: str, subscription: str, since: datetime | None) -> MembershipView:
-    """Read the state of a subscription.
-
-    Late members had no heartbeat for a quarter of their lease, or after `since`.
-    """
+    """Read the state of a subscription. Late members had no heartbeat for a quarter of their lease, or after
+    `since`."""
     ((clock, membership_version, count, nodes, unassigned, orphaned, *late),) = fetch(
         conn, "watch", schema, {"subscription": subscription, "since": since}
     )
@@ -179,11 +172,8 @@ def assignees(conn: Conn, schema: str, subscription: str) -> list[UUID | None]:
 
 
 def bury(conn: Conn, schema: str, victims: Sequence[UUID], *, known_dead: bool) -> tuple[list[UUID], int]:
-    """Delete the victims and free all orphaned partitions.
-
-    Return the deleted instances and the number of partitions freed. Only instances whose lease has expired are deleted,
-    unless `known_dead`.
-    """
+    """Delete the victims and free all orphaned partitions. Return the deleted instances and the number of partitions
+    freed. Only instances whose lease has expired are deleted, unless `known_dead`."""
     deleted, freed = one_row(conn, "bury", schema, victims=list(victims), known_dead=known_dead)
     return deleted, freed
 

@@ -58,11 +58,9 @@ class LimitChange:
 
 @dataclass(frozen=True, slots=True)
 class HandlerLimit:
-    """The limits of a handler in the whole subscription, and the events that wait for them in all `processes`.
-
-    The other fields are as in `LimitReport`. `change` is None if no operator has set anything. If no process reports
-    the handler, a limit that `change` leaves as declared is not known, and None.
-    """
+    """The limits of a handler in the whole subscription, and the events that wait for them in all `processes`. The
+    other fields are as in `LimitReport`. `change` is None if no operator has set anything. If no process reports the
+    handler, a limit that `change` leaves as declared is not known, and None."""
 
     subscription: str
     handler: str

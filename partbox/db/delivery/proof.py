@@ -7,8 +7,7 @@ never falls. A contradiction ends the session, and the next session begins with 
 
 Polls are frequent, so the proof of the log must cost them nothing. PostgreSQL computes it when it plans a poll, and
 plans again after anything of the log has changed (see the SQL function `log_planned`). A look-up in each poll took 20
-of 75 us.
-"""
+of 75 us."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -104,10 +103,8 @@ def check_same_log(conn: Conn, log: int) -> None:
 
 def check_log_version(conn: Conn, schema: str, made: int | str | bytes | None) -> bool:
     """Return True if the log's definition is the known one. Otherwise note the new definition: the poll does not count.
-
     `made` is the answer of the poll. Close the connection and raise `PartialReadError` if row security hides records or
-    the log is another one.
-    """
+    the log is another one."""
     if made is None:
         conn.close()
         raise PartialReadError("the log is not read whole: row security hides records of it")
@@ -122,11 +119,8 @@ def check_log_version(conn: Conn, schema: str, made: int | str | bytes | None) -
 
 
 def drawn(conn: Conn, ids: int | str | None) -> int:
-    """Return the number of ids drawn, and note it in the baseline.
-
-    Close the connection and raise `PartialReadError` if the number has fallen. Raise `InsufficientPrivilege` if the
-    role cannot read the sequence.
-    """
+    """Return the number of ids drawn, and note it in the baseline. Close the connection and raise `PartialReadError` if
+    the number has fallen. Raise `InsufficientPrivilege` if the role cannot read the sequence."""
     if ids is None:
         raise InsufficientPrivilege("permission denied for sequence record_id_seq: grant select on it to this role")
     baseline, now = of(conn), int(ids)

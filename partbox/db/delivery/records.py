@@ -1,8 +1,7 @@
 """Read the log: pages, and the bodies of parked records.
 
 Pages and bodies leave out large payloads and names, so that a statement of many records returns few bytes. `payloads`
-fetches them, bounded by bytes. Columns that nobody reads are not decoded.
-"""
+fetches them, bounded by bytes. Columns that nobody reads are not decoded."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -59,12 +58,9 @@ def poll(
     cap: int | None = None,
     sweep: Sweep | None = None,
 ) -> PolledPage:
-    """Read one page of ids up to `hi`. Every request reads above `lo`.
-
-    Requests whose `base` is `shared` are in lockstep. Each base is sent once. At most `cap` + 1 late records of each
-    partition are returned. New records of partitions in the `sweep` come last, in the order of ids, regardless of their
-    rooms.
-    """
+    """Read one page of ids up to `hi`. Every request reads above `lo`. Requests whose `base` is `shared` are in
+    lockstep. Each base is sent once. At most `cap` + 1 late records of each partition are returned. New records of
+    partitions in the `sweep` come last, in the order of ids, regardless of their rooms."""
     bases = [ask.base for ask in asks]
     own = {base: number for number, base in enumerate(dict.fromkeys(base for base in bases if base is not shared), 1)}
     numbers = [None if base is shared else own[base] for base in bases]
@@ -107,10 +103,8 @@ def quick(conn: Conn, schema: str, shared: Page, partitions: str) -> QuickPage:
 def _fetch_page(
     conn: Conn, name: str, schema: str, values: Mapping[str, object], planned: Mapping[str, int]
 ) -> tuple[Row, list[Row], PageStats]:
-    """Run a poll and return its last row, its records, and statistics of the records.
-
-    The poll is repeated if the log's definition has changed. Raise `PartialReadError` if the last row is missing.
-    """
+    """Run a poll and return its last row, its records, and statistics of the records. The poll is repeated if the log's
+    definition has changed. Raise `PartialReadError` if the last row is missing."""
     sequence, value = server_incarnation.of(conn)
     sent = {**values, **planned, "life": sequence}
     while True:
@@ -174,10 +168,8 @@ def _sweep_parameters(sweep: Sweep | None) -> dict[str, object]:
 
 
 def bodies(conn: Conn, schema: str, wanted: Sequence[tuple[int, int]]) -> list[Row]:
-    """Return the records with these (partition, id), in the order of ids. A record that is gone is missing.
-
-    The last column of a record says whether a delayed event is canceled or may be.
-    """
+    """Return the records with these (partition, id), in the order of ids. A record that is gone is missing. The last
+    column of a record says whether a delayed event is canceled or may be."""
     with proof.without_row_security(conn):
         return fetch(conn, "bodies", schema, _id_parameters(wanted))
 
@@ -185,10 +177,8 @@ def bodies(conn: Conn, schema: str, wanted: Sequence[tuple[int, int]]) -> list[R
 def payloads(
     conn: Conn, schema: str, wanted: Sequence[tuple[int, int]], most: int
 ) -> dict[tuple[int, int], Row | None]:
-    """Return whole records for the first of these (partition, id), up to `most` bytes together.
-
-    A record that is gone is None. At least one record is returned, and the last may exceed the limit.
-    """
+    """Return whole records for the first of these (partition, id), up to `most` bytes together. A record that is gone
+    is None. At least one record is returned, and the last may exceed the limit."""
     with proof.without_row_security(conn):
         rows = fetch(conn, "payloads", schema, {**_id_parameters(wanted), "bytes": most})
     return {pair: None if row[1] is None else row for pair, row in zip(wanted, rows, strict=False)}

@@ -2,8 +2,7 @@
 
 Ids and transaction ids that a session remembers are valid in one incarnation of the server only. Each statement returns
 the incarnation with its rows. If it has changed, the connection is closed and handled as a lost one. In the database
-the incarnation is the value of the sequence `life`, which a crash resets.
-"""
+the incarnation is the value of the sequence `life`, which a crash resets."""
 
 from typing import NamedTuple
 
@@ -31,10 +30,8 @@ UNKNOWN_INCARNATION = Incarnation(None, None)
 
 
 def begin(conn: Conn, schema: str) -> Incarnation:
-    """Return the server's incarnation.
-
-    Set one after a crash, and recreate a sequence that a promotion made unreadable.
-    """
+    """Return the server's incarnation. Set one after a crash, and recreate a sequence that a promotion made
+    unreadable."""
     try:
         _ensure(conn, schema)
     except InternalError_:

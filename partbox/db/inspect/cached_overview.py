@@ -28,10 +28,8 @@ CACHE_FACTOR: Final = 4
 
 
 class CachedConnection:
-    """A cached read connection, which is replaced when it is lost. Threads use it one after the other.
-
-    A statement is cut after `patience` seconds.
-    """
+    """A cached read connection, which is replaced when it is lost. Threads use it one after the other. A statement is
+    cut after `patience` seconds."""
 
     def __init__(self, settings: Settings, dsn: Callable[[], str], *, name: str, patience: float) -> None:
         self._settings = settings
@@ -43,12 +41,9 @@ class CachedConnection:
         self.closed = threading.Event()
 
     def use(self, read: Callable[[Conn], T]) -> T:
-        """Return the result of `read` with the connection. Wait for another thread that uses it.
-
-        `read` must only read: if a kept connection turns out to be lost, `read` is called once more with a new one.
-        Raise `psycopg.Error`, `SchemaError` if this program cannot work on the schema, and `PartboxError` after
-        `close`.
-        """
+        """Return the result of `read` with the connection. Wait for another thread that uses it. `read` must only read:
+        if a kept connection turns out to be lost, `read` is called once more with a new one. Raise `psycopg.Error`,
+        `SchemaError` if this program cannot work on the schema, and `PartboxError` after `close`."""
         with self._lock:
             try:
                 return self._use_or_retry(read)
@@ -97,11 +92,9 @@ class CachedConnection:
 
 
 class CachedOverview:
-    """The overview of all subscriptions, cached and thread-safe. Concurrent callers share one read.
-
-    The overview opens a connection of its own at first use. An overview is kept for at least `fresh` seconds. `clock`
-    is monotonic, in seconds.
-    """
+    """The overview of all subscriptions, cached and thread-safe. Concurrent callers share one read. The overview opens
+    a connection of its own at first use. An overview is kept for at least `fresh` seconds. `clock` is monotonic, in
+    seconds."""
 
     def __init__(
         self,
@@ -144,18 +137,14 @@ class CachedOverview:
         return self._cached.closed
 
     def list_partitions(self, subscription: str) -> None:
-        """List the partitions of this subscription in later overviews, however many there are.
-
-        Any thread may call this.
-        """
+        """List the partitions of this subscription in later overviews, however many there are. Any thread may call
+        this."""
         if subscription not in self._named:
             self._named.append(subscription)
 
     def query(self, read: Callable[[Conn], T]) -> T:
-        """Return the result of `read` on the same connection, for other reads of a viewer.
-
-        Errors are as in `overview`.
-        """
+        """Return the result of `read` on the same connection, for other reads of a viewer. Errors are as in
+        `overview`."""
         return self._cached.use(read)
 
     def close(self) -> None:

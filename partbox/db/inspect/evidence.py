@@ -1,8 +1,7 @@
 """Gather the evidence for a diagnosis beyond `stats`: the server, other sessions, parked rows, segments, the archive.
 
 Each part is read by one statement in a transaction of its own, with a short `lock_timeout`. A part that cannot be read,
-or may not be, is left out and noted. A diagnosis must not fail because the database is sick.
-"""
+or may not be, is left out and noted. A diagnosis must not fail because the database is sick."""
 
 import re
 from collections.abc import Callable
@@ -40,10 +39,8 @@ WATCHED_USAGE = 0.5
 
 
 class NotificationQueue(NamedTuple):
-    """The server's notification queue, one for all its databases: the share in use, and the pid of the holder.
-
-    The holder keeps the queue from being emptied. None if the server has not named it.
-    """
+    """The server's notification queue, one for all its databases: the share in use, and the pid of the holder. The
+    holder keeps the queue from being emptied. None if the server has not named it."""
 
     usage: float
     holder: int | None = None
@@ -66,10 +63,8 @@ class Thresholds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything that was read, one field for each part.
-
-    A part that could not be read is None or empty, and in `unread`.
-    """
+    """Everything that was read, one field for each part. A part that could not be read is None or empty, and in
+    `unread`."""
 
     server: facts.ServerFacts | None = None
     is_original: bool = True  # the cursors were written in this server's cluster

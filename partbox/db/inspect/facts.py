@@ -1,7 +1,6 @@
 """Single facts of a diagnosis.
 
-Ages are in seconds, sizes in bytes. None means absent, or not visible to this role.
-"""
+Ages are in seconds, sizes in bytes. None means absent, or not visible to this role."""
 
 from typing import NamedTuple
 
@@ -217,10 +216,8 @@ class SuspectRecord(NamedTuple):
 
 
 class RetentionHold(NamedTuple):
-    """A subscription that needs records older than the retention: in how many partitions, and the age of the oldest.
-
-    In `floors` of the partitions it has read everything, but an open transaction may still write below its cursor.
-    """
+    """A subscription that needs records older than the retention: in how many partitions, and the age of the oldest. In
+    `floors` of the partitions it has read everything, but an open transaction may still write below its cursor."""
 
     subscription: str
     partitions: int

@@ -77,10 +77,8 @@ class FoundRecords:
 def load_records(
     conn: Conn, schema: str, positions: Sequence[LogPosition], subscription: str | None = None, *, payload: bool = False
 ) -> tuple[FoundRecord, ...]:
-    """Return the records at these positions, in order, with their status in one or all subscriptions.
-
-    Skip missing ones.
-    """
+    """Return the records at these positions, in order, with their status in one or all subscriptions. Skip missing
+    ones."""
     chosen = {"ids": [each.record_id for each in positions], "partitions": [each.partition for each in positions]}
     standings = _load_statuses(conn, schema, chosen | {"subscription": subscription})
     found = {row[0]: row for row in rows(conn, "find_records", schema, **chosen, payload=payload)}

@@ -3,8 +3,7 @@
 Record ids and aggregate ids have an index: for an aggregate id one partition is read, the newest records first. Times
 have none, but they rise with the ids, so the ids of a stretch of time are found by bisection. A UUIDv7 event id
 contains the time when the event was made, and a used idempotency key has the time when it was published: the log is
-read around that moment.
-"""
+read around that moment."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -47,11 +46,8 @@ class LogPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """A description of records. None matches all.
-
-    Either `event_id` or `aggregate_id` must match, and everything else. Matching records were published at `since` or
-    later and before `until`, and have ids below `before`.
-    """
+    """A description of records. None matches all. Either `event_id` or `aggregate_id` must match, and everything else.
+    Matching records were published at `since` or later and before `until`, and have ids below `before`."""
 
     event_id: UUID | None = None
     aggregate_id: str | None = None
@@ -65,11 +61,9 @@ class RecordFilter:
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
-    """The positions that a search has found, the newest first.
-
-    `read_since` is None if everything was read. Otherwise the search has read everything published since then, and
-    continues below the record id `before`, or cannot continue if that is None.
-    """
+    """The positions that a search has found, the newest first. `read_since` is None if everything was read. Otherwise
+    the search has read everything published since then, and continues below the record id `before`, or cannot continue
+    if that is None."""
 
     positions: tuple[LogPosition, ...] = ()
     before: int | None = None
@@ -94,10 +88,8 @@ def by_aggregate(conn: Conn, schema: str, record_filter: RecordFilter, limit: in
 
 
 def by_event(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, event_id: UUID) -> SearchPage:
-    """Return the records of an event id: around its moment, in the partition of the id, or among the newest.
-
-    An id may contain no moment. An event without an aggregate id lies in the partition of its event id.
-    """
+    """Return the records of an event id: around its moment, in the partition of the id, or among the newest. An id may
+    contain no moment. An event without an aggregate id lies in the partition of its event id."""
     wanted = replace(record_filter, event_id=event_id)
     if event_id.version == UUID7 and not (record_filter.since or record_filter.until):
         # The id may contain a moment that Python's calendar does not have.
@@ -127,9 +119,8 @@ def by_outcome(
     subscription: str | None,
 ) -> SearchPage:
     """Return the records that had one of these outcomes between the filter's `since` and `until`, the latest first.
-
-    "unhandled" means ignored for want of a handler. That leaves no row, so it is looked for among the newest records.
-    """
+    "unhandled" means ignored for want of a handler. That leaves no row, so it is looked for among the newest
+    records."""
     values = asdict(replace(record_filter, since=None, until=None)) | {
         "from": record_filter.since,
         "to": record_filter.until,

@@ -213,11 +213,9 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class RecordStatus:
-    """A record and its status in a subscription: pending, completed, or the state in which it is parked.
-
-    `attempts` and `last_error` belong to parked records. `event_id` and `created_at` are None only if a parked record
-    was removed from the log.
-    """
+    """A record and its status in a subscription: pending, completed, or the state in which it is parked. `attempts` and
+    `last_error` belong to parked records. `event_id` and `created_at` are None only if a parked record was removed from
+    the log."""
 
     id: int
     event_id: UUID | None
@@ -234,10 +232,8 @@ class RecordStatus:
 @dataclass(frozen=True, slots=True)
 class Overview:
     """All subscriptions of a schema, by name, at one moment of the database's clock. A writer-only schema has none.
-
     `newest_id` is the highest record id that was drawn, also by transactions that were rolled back. `database` is the
-    database's name.
-    """
+    database's name."""
 
     schema: str
     at: datetime
@@ -267,8 +263,7 @@ def overview(
 
     Partitions are listed for `MAX_LISTED` subscriptions: first the `named`, then subscriptions with processes. With
     `working` they are listed for all subscriptions with processes. Raise `psycopg.errors.QueryCanceled` after
-    `patience` seconds, or the session's `statement_timeout`.
-    """
+    `patience` seconds, or the session's `statement_timeout`."""
     limit = None if patience is None else str(max(1, int(patience * 1000)))
     values: dict[str, Any] = {"subscription": subscription, "limit": exact_up_to, "named": [*named]}
     values |= {"listed": MAX_LISTED, "working": working}
@@ -358,10 +353,8 @@ def list_subscriptions(conn: Conn, schema: str) -> list[Subscription]:
 def load_page(
     conn: Conn, name: str, schema: str, subscription: str, limit: int, after: int, **more: object
 ) -> list[RecordStatus]:
-    """Return at most `limit` records above the id `after` that the query `name` finds, by id.
-
-    Planner settings make the server read the primary key in order up to the limit.
-    """
+    """Return at most `limit` records above the id `after` that the query `name` finds, by id. Planner settings make the
+    server read the primary key in order up to the limit."""
     with conn.transaction():
         rows(conn, "stats_plan", schema, limit=None)
         values = {"subscription": subscription, "limit": limit, "after": after, **more}

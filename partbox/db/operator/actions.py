@@ -1,8 +1,7 @@
 """Record the actions of operators, each in the statement that performs it. See `sql/queries/actions.sql`.
 
 If the record cannot be written, because a privilege is missing or a trigger drops the row, the action fails too: nobody
-changes anything unseen. An action that changes nothing is not recorded.
-"""
+changes anything unseen. An action that changes nothing is not recorded."""
 
 import socket
 from collections.abc import Iterator, Mapping
@@ -63,11 +62,9 @@ class OperatorAction:
 
 @contextmanager
 def acting_as(identity: str | None) -> Iterator[None]:
-    """Record the actions in the block under `identity`, in this thread or task.
-
-    For a program that embeds partbox and has users of its own. None means the user of this process. Long texts are cut,
-    and characters that are not printable are escaped. Raise `PartboxError` for a value that is no text or an empty one.
-    """
+    """Record the actions in the block under `identity`, in this thread or task. For a program that embeds partbox and
+    has users of its own. None means the user of this process. Long texts are cut, and characters that are not printable
+    are escaped. Raise `PartboxError` for a value that is no text or an empty one."""
     if identity is not None and not (isinstance(identity, str) and identity.strip()):
         raise PartboxError(f"identity {identity!r} must be a text that names who acts, such as 'alice@example.com'")
     token = _identity.set(identity and printable_line(identity))

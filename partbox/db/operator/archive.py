@@ -1,8 +1,7 @@
 """Read the log for an archive, and note the progress. See `sql/queries/archive.sql`.
 
 A record may be archived once no record with a lower id can appear. A fence proves that when all transactions up to its
-own have ended.
-"""
+own have ended."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,9 +70,7 @@ def archive_state(conn: Conn, schema: str) -> ArchiveState:
 
 def begin(conn: Conn, schema: str) -> None:
     """Keep an archive from now on, unless one is kept already. Purges remove no record that is not in the archive.
-
-    Raise `PartboxError` if a trigger or rule drops the row.
-    """
+    Raise `PartboxError` if a trigger or rule drops the row."""
     if archive_state(conn, schema).archived is None:
         act(conn, "archive_begin", schema, {})
         if archive_state(conn, schema).archived is None:
@@ -86,11 +83,9 @@ def end(conn: Conn, schema: str) -> bool:
 
 
 def settle(conn: Conn, schema: str) -> int:
-    """Return the id up to which no record can appear any more. Called repeatedly, the id rises.
-
-    A new fence is made when the last fence is proven. A transaction that is open at that time and may write delays the
-    proof until it ends.
-    """
+    """Return the id up to which no record can appear any more. Called repeatedly, the id rises. A new fence is made
+    when the last fence is proven. A transaction that is open at that time and may write delays the proof until it
+    ends."""
     before = archive_state(conn, schema)
     drawn = _one(conn, "archive_drawn", schema)[0]
     if drawn == before.settled or (before.fence is not None and before.settled < before.fence.drawn):
@@ -101,11 +96,9 @@ def settle(conn: Conn, schema: str) -> int:
 
 @contextmanager
 def archive_lock(conn: Conn, schema: str) -> Iterator[bool]:
-    """Hold the lock of the archiver for the block. Yield True if no other process archives meanwhile.
-
-    The connection must not be used for anything else. The transaction that holds the lock has no transaction id, so
-    that no fence waits for it.
-    """
+    """Hold the lock of the archiver for the block. Yield True if no other process archives meanwhile. The connection
+    must not be used for anything else. The transaction that holds the lock has no transaction id, so that no fence
+    waits for it."""
     with conn.transaction():
         try:
             with conn.transaction():

@@ -60,11 +60,9 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BlockedGroup:
-    """Blocked keys whose heads have the same event type, state and error, apart from numbers and quoted parts.
-
-    The keys have been blocked since times between `since_from` and `since_to`. `followers` are parked behind all of
-    them. The other fields describe the oldest head.
-    """
+    """Blocked keys whose heads have the same event type, state and error, apart from numbers and quoted parts. The keys
+    have been blocked since times between `since_from` and `since_to`. `followers` are parked behind all of them. The
+    other fields describe the oldest head."""
 
     keys: int
     followers: int
@@ -109,11 +107,8 @@ def retry_now(conn: Conn, schema: str, key: Key) -> Head | None:
 
 
 def skip(conn: Conn, schema: str, key: Key, *, reason: str, error_limit: int) -> Head | None:
-    """Bury the head of a blocked key without blocking the next events.
-
-    Return the head, or None if the key is not blocked. `reason` is stored with the error, which is cut to `error_limit`
-    characters.
-    """
+    """Bury the head of a blocked key without blocking the next events. Return the head, or None if the key is not
+    blocked. `reason` is stored with the error, which is cut to `error_limit` characters."""
     return _change(conn, "blocked_skip", schema, key, {"reason": reason}, error_limit=error_limit)
 
 

@@ -86,11 +86,9 @@ class DeadDetail(DeadRecord):
 
 @dataclass(frozen=True, slots=True)
 class DeadGroup:
-    """Dead records with one event type and one error, apart from numbers and quoted parts.
-
-    `group` names the group in filters. The records died between `died_from` and `died_to`. `blocking` of them block
-    their aggregate. `newest` has the highest id.
-    """
+    """Dead records with one event type and one error, apart from numbers and quoted parts. `group` names the group in
+    filters. The records died between `died_from` and `died_to`. `blocking` of them block their aggregate. `newest` has
+    the highest id."""
 
     group: int
     records: int
@@ -141,10 +139,8 @@ def count(conn: Conn, schema: str, subscription: str, filters: DeadFilters) -> i
 
 
 def id_chunks(conn: Conn, schema: str, subscription: str, filters: DeadFilters, size: int) -> list[list[int]]:
-    """Return the ids of all dead records that match, in chunks of about `size` that hold whole aggregate keys.
-
-    All ids are read at once, so that a record that dies again after its replay is not replayed again.
-    """
+    """Return the ids of all dead records that match, in chunks of about `size` that hold whole aggregate keys. All ids
+    are read at once, so that a record that dies again after its replay is not replayed again."""
     return [ids for (ids,) in rows(conn, "dead_chunks", schema, size=size, **_filter_values(subscription, filters))]
 
 

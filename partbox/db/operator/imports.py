@@ -118,10 +118,8 @@ def writers(conn: Conn, found: SourceTable) -> list[OpenWriter]:
 
 @contextmanager
 def read_transaction(conn: Conn, schema: str, source: str) -> Iterator[bool]:
-    """Open a read-only transaction for the block. Yield True if no other process imports this table meanwhile.
-
-    Each statement has a snapshot of its own, so the snapshot of the rows is younger than the lock.
-    """
+    """Open a read-only transaction for the block. Yield True if no other process imports this table meanwhile. Each
+    statement has a snapshot of its own, so the snapshot of the rows is younger than the lock."""
     conn.isolation_level, conn.read_only = IsolationLevel.READ_COMMITTED, True
     with allow_long_statements(conn), conn.transaction():
         conn.execute(query("import_patience", schema), {})

@@ -27,11 +27,9 @@ class PurgeStep(NamedTuple):
 def step(
     conn: Conn, kind: Kind, schema: str, place: Sequence[int], *, batch: int, dry_run: bool, **limits: float | str
 ) -> PurgeStep | None:
-    """Delete at most `batch` rows of a kind that are older than `retain` seconds, a key of `limits`.
-
-    None: another purge is running. With `dry_run` the rows are only counted. Records then have a limit `retain_dead`
-    too: the dry run has left the dead rows in place, and counts their records. Rows of the history name their `table`.
-    """
+    """Delete at most `batch` rows of a kind that are older than `retain` seconds, a key of `limits`. None: another
+    purge is running. With `dry_run` the rows are only counted. Records then have a limit `retain_dead` too: the dry run
+    has left the dead rows in place, and counts their records. Rows of the history name their `table`."""
     values = {"table": TABLE_OF_KIND.get(kind), "place": list(place), "batch": batch, "dry_run": dry_run, **limits}
     query = "purge_rows" if values["table"] else f"purge_{kind}"
     return next(iter(records(conn, PurgeStep, query, schema, **values)), None)

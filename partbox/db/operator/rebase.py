@@ -1,7 +1,6 @@
 """Make a logical copy of a schema belong to this cluster, in one transaction. See `sql/queries/rebase.sql`.
 
-The cursors of a copy contain transaction ids of the other cluster, which mean nothing here.
-"""
+The cursors of a copy contain transaction ids of the other cluster, which mean nothing here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -77,8 +76,7 @@ def rebase(conn: Conn, schema: str, dead: Mapping[UUID, datetime], *, force: boo
     `dead`, or has sent a heartbeat after the one noted there.
 
     Raise `psycopg.errors.LockNotAvailable`, with nothing changed, if a lock is held for longer than `LOCK_TIMEOUT`, and
-    `PartboxError` if a trigger or rule may undo changes.
-    """
+    `PartboxError` if a trigger or rule may undo changes."""
     conn.isolation_level = IsolationLevel.READ_COMMITTED
     with allow_long_statements(conn), conn.transaction():
         heartbeats = _take_locks(conn, schema)

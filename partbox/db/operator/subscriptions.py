@@ -38,10 +38,8 @@ class Subscription:
 
 
 class Holder(NamedTuple):
-    """An instance, or an owner that is no instance any more. All fields but the id and `owned` are None then.
-
-    `left` is the rest of the lease in seconds.
-    """
+    """An instance, or an owner that is no instance any more. All fields but the id and `owned` are None then. `left` is
+    the rest of the lease in seconds."""
 
     instance_id: UUID
     node: str | None

@@ -2,8 +2,7 @@
 
 The roles are not stored. A role that may execute `publish` is a publisher, and a role that may execute `save` is a
 worker, by name. So a later migration grants the same roles its additions. A role that was dropped, or revoked the
-privilege, is forgotten.
-"""
+privilege, is forgotten."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -2,8 +2,7 @@
 
 A migration that locks the log waits for every open transaction that has published, and publishers queue behind the
 migration. So each attempt waits two seconds for a lock (`lock_timeout` in `sql/migrations/begin.sql`), is rolled back,
-and lets them go on before the next attempt.
-"""
+and lets them go on before the next attempt."""
 
 import sys
 import time
@@ -56,11 +55,8 @@ def _describe_one(each: BlockingTransaction) -> str:
 
 
 def retry_while_locked(conn: Conn, schema: str, attempt: Callable[[], T]) -> T:
-    """Return the result of `attempt`, run in a transaction of its own, or in a savepoint if one is open.
-
-    The attempt is repeated while a lock is taken. Raise `SchemaError`, with nothing changed, after `GIVE_UP_AFTER`
-    seconds.
-    """
+    """Return the result of `attempt`, run in a transaction of its own, or in a savepoint if one is open. The attempt is
+    repeated while a lock is taken. Raise `SchemaError`, with nothing changed, after `GIVE_UP_AFTER` seconds."""
 
     def attempt_in_savepoint() -> T:
         with conn.transaction():
@@ -81,11 +77,9 @@ def retry_while_busy(
     busy: Callable[[Exception], bool],
     found: Callable[[], Sequence[BlockingTransaction]],
 ) -> T:
-    """Return the result of `attempt`, which is repeated while it fails with an error that is `busy`.
-
-    A failed attempt must have rolled back its changes. `found` returns the blocking transactions, which are named on
-    stderr before each repetition. Raise `SchemaError`, which names them too, after `GIVE_UP_AFTER` seconds.
-    """
+    """Return the result of `attempt`, which is repeated while it fails with an error that is `busy`. A failed attempt
+    must have rolled back its changes. `found` returns the blocking transactions, which are named on stderr before each
+    repetition. Raise `SchemaError`, which names them too, after `GIVE_UP_AFTER` seconds."""
     end = time.monotonic() + GIVE_UP_AFTER
     while True:
         try:

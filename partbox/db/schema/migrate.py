@@ -6,8 +6,7 @@ stores its version and that of its newest breaking migration, so that an old pro
 than itself.
 
 Two shapes are less than a whole outbox: a schema without a subscription, whose log something else reads, and a schema
-that contains only an inbox, for consumers elsewhere. The baseline makes both, and then a part is taken away.
-"""
+that contains only an inbox, for consumers elsewhere. The baseline makes both, and then a part is taken away."""
 
 import re
 from collections.abc import Iterator
@@ -68,8 +67,7 @@ def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, rol
     this at once.
 
     Raise `SchemaError`, with nothing changed, if the schema is newer than this program, was not made by partbox, or has
-    subscriptions despite `writer_only`, and if a role does not exist.
-    """
+    subscriptions despite `writer_only`, and if a role does not exist."""
     check_name(schema)
     grants.check(roles)
     with connect_plain(dsn) as conn, _explain_errors(schema):
@@ -77,11 +75,9 @@ def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, rol
 
 
 def migrate_in(conn: Conn, schema: str = "partbox", *, below: int | None = None) -> list[str]:
-    """Create or migrate the schema in the transaction that is open on `conn`.
-
-    Return the names of the migrations applied. The transaction must be READ COMMITTED and outside of savepoints.
-    Nothing happens if the schema has the version `below` or a newer one.
-    """
+    """Create or migrate the schema in the transaction that is open on `conn`. Return the names of the migrations
+    applied. The transaction must be READ COMMITTED and outside of savepoints. Nothing happens if the schema has the
+    version `below` or a newer one."""
     check_name(schema)
     with _explain_errors(schema):
         if schema_exists(conn, schema):
@@ -291,11 +287,8 @@ def _check_server(conn: Conn) -> None:
 
 
 def check_name(schema: str) -> None:
-    """Raise `SchemaError` for a name that PostgreSQL would truncate silently, or that contains `$$`.
-
-    `$$` ends the text of a function. White space at an end of the name is an error too, such as the line break at the
-    end of a file.
-    """
+    """Raise `SchemaError` for a name that PostgreSQL would truncate silently, or that contains `$$`. `$$` ends the text
+    of a function. White space at an end of the name is an error too, such as the line break at the end of a file."""
     if schema != bare(schema):
         raise SchemaError(f"the schema name {schema!r} begins or ends with white space: take it off")
     if not 1 <= len(schema.encode("utf-8", "replace")) <= 63 or "\0" in schema or "$$" in schema:

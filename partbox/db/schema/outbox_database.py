@@ -13,10 +13,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OutboxDatabase:
-    """The database of a DSN (see `partbox.outbox` for its forms) under these settings.
-
-    Methods that take a `dsn` use that one instead. None means the outbox's own.
-    """
+    """The database of a DSN (see `partbox.outbox` for its forms) under these settings. Methods that take a `dsn` use
+    that one instead. None means the outbox's own."""
 
     dsn: Dsn | None
     settings: "Settings"
@@ -48,10 +46,8 @@ class OutboxDatabase:
         self._migrated.add(source)
 
     def _is_wanted(self, dsn: Dsn | None) -> bool:
-        """Return the setting `auto_migrate`.
-
-        Unset, it is True for an embedded server, which only this application uses.
-        """
+        """Return the setting `auto_migrate`. Unset, it is True for an embedded server, which only this application
+        uses."""
         if self.settings.origins["auto_migrate"] != "default":
             return self.settings.auto_migrate
         return isinstance(dsn, str) and dsn.startswith("embedded:")

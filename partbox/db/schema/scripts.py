@@ -2,8 +2,7 @@
 
 There are two forms. A script is read and run as a whole, for a schema of one version. Statements are for drivers that
 take one at a time. Each migration then checks by itself whether it is needed, so statements suit a schema of any
-version.
-"""
+version."""
 
 from psycopg import sql as compose
 
@@ -16,11 +15,9 @@ from partbox.errors import SchemaError
 
 
 def script(schema: str = "partbox", roles: Roles = NO_ROLES, *, since: int = 0, transaction: bool = True) -> str:
-    """Return the SQL that `migrate` runs on a schema of version `since` (0: none), as one script.
-
-    On a schema of another version the script changes nothing and says so. Without `transaction` the caller must run it
-    in a transaction.
-    """
+    """Return the SQL that `migrate` runs on a schema of version `since` (0: none), as one script. On a schema of
+    another version the script changes nothing and says so. Without `transaction` the caller must run it in a
+    transaction."""
     _check(schema, roles, since)
     texts = [
         _text(migrate.fixed_script("begin", schema)),

@@ -32,10 +32,8 @@ def connections(case: Case) -> Iterator[Symptom]:
 
 @check("clock-skew", Severity.WARNING)
 def clock_skew(case: Case) -> Iterator[Symptom]:
-    """The clock of the host that doctor runs on differs from the database's.
-
-    Leases and due times follow the database's clock alone, but `occurred_at` and log lines of that host are off.
-    """
+    """The clock of the host that doctor runs on differs from the database's. Leases and due times follow the database's
+    clock alone, but `occurred_at` and log lines of that host are off."""
     if abs(case.skew) >= MAX_SKEW:
         yield Symptom(
             f"this host's clock is {age(abs(case.skew))} {'ahead of' if case.skew > 0 else 'behind'} the database's",
@@ -46,10 +44,8 @@ def clock_skew(case: Case) -> Iterator[Symptom]:
 
 @check("durability", Severity.NOTE)
 def durability(case: Case) -> Iterator[Symptom]:
-    """Settings of the server allow a crash to lose committed transactions.
-
-    Events are lost with them (`synchronous_commit`), or the whole database (`fsync`, `full_page_writes`).
-    """
+    """Settings of the server allow a crash to lose committed transactions. Events are lost with them
+    (`synchronous_commit`), or the whole database (`fsync`, `full_page_writes`)."""
     given = case.evidence.server.settings if case.evidence.server else {}
     off = [name for name in ("fsync", "full_page_writes", "synchronous_commit") if given.get(name) == "off"]
     if off:
@@ -62,11 +58,9 @@ def durability(case: Case) -> Iterator[Symptom]:
 
 @check("pooled-role", Severity.WARNING)
 def pooled_role(case: Case) -> Iterator[Symptom]:
-    """The role that doctor connects as lacks settings.
-
-    Behind a pooler (`pooler = true`) workers send no session options, so their role needs `jit`, `row_security`,
-    `statement_timeout` and `idle_in_transaction_session_timeout`.
-    """
+    """The role that doctor connects as lacks settings. Behind a pooler (`pooler = true`) workers send no session
+    options, so their role needs `jit`, `row_security`, `statement_timeout` and
+    `idle_in_transaction_session_timeout`."""
     server = case.evidence.server
     if not server or not case.limits.pooler:
         return
@@ -95,11 +89,9 @@ def pooled_role(case: Case) -> Iterator[Symptom]:
 
 @check("bell", Severity.NOTE)
 def bell(case: Case) -> Iterator[Symptom]:
-    """Publishers do not wake idle workers, which look for new events every `poll_idle` instead.
-
-    The server is PostgreSQL 14 or allows prepared transactions, or workers are behind a pooler without `listen_dsn`.
-    Not reported if `bell` is off.
-    """
+    """Publishers do not wake idle workers, which look for new events every `poll_idle` instead. The server is
+    PostgreSQL 14 or allows prepared transactions, or workers are behind a pooler without `listen_dsn`. Not reported if
+    `bell` is off."""
     server, limits = case.evidence.server, case.limits
     if not server or limits.bell == "off":
         return
@@ -119,10 +111,8 @@ def bell(case: Case) -> Iterator[Symptom]:
 
 @check("autovacuum", Severity.WARNING)
 def autovacuum(case: Case) -> Iterator[Symptom]:
-    """Autovacuum is off for the server, or for a table with frequent updates.
-
-    The table grows, and saving cursors slows down.
-    """
+    """Autovacuum is off for the server, or for a table with frequent updates. The table grows, and saving cursors slows
+    down."""
     given = case.evidence.server.settings if case.evidence.server else {}
     off = [name for name in ("autovacuum", "track_counts") if given.get(name) == "off"]
     tables = [each.name for each in case.evidence.tables if each.autovacuum_off]
@@ -139,10 +129,8 @@ def autovacuum(case: Case) -> Iterator[Symptom]:
 
 @check("bloat", Severity.WARNING)
 def bloat(case: Case) -> Iterator[Symptom]:
-    """A table with frequent updates is full of dead rows, which each save has to read.
-
-    Something holds back vacuum, or vacuum does not run.
-    """
+    """A table with frequent updates is full of dead rows, which each save has to read. Something holds back vacuum, or
+    vacuum does not run."""
     for each in case.evidence.tables:
         rows = 256 * len(case.clusters) if each.name == "partition" else each.live + 1
         if each.size > max(SMALL_TABLE, rows * ROW_BYTES):
@@ -162,10 +150,8 @@ def bloat(case: Case) -> Iterator[Symptom]:
 
 @check("not-seen", Severity.NOTE, Severity.PROBLEM)
 def not_seen(case: Case) -> Iterator[Symptom]:
-    """This role may not read everything, or a table is locked, so some checks had nothing to judge.
-
-    The finding is a problem if the tables of the outbox could not be read, because then delivery was not checked.
-    """
+    """This role may not read everything, or a table is locked, so some checks had nothing to judge. The finding is a
+    problem if the tables of the outbox could not be read, because then delivery was not checked."""
     evidence = case.evidence
     if evidence.server and not evidence.server.sees_all:
         role = evidence.server.user
@@ -190,11 +176,9 @@ def not_seen(case: Case) -> Iterator[Symptom]:
 
 @check("notification-queue", Severity.WARNING, Severity.PROBLEM)
 def notification_queue(case: Case) -> Iterator[Symptom]:
-    """The server's notification queue fills up because a listening session does not read its notifications.
-
-    Idle workers are not woken, and processes are not notified of plans and commands. The finding is a problem when the
-    queue is nearly full: then every transaction that notifies, of any program, fails at COMMIT.
-    """
+    """The server's notification queue fills up because a listening session does not read its notifications. Idle
+    workers are not woken, and processes are not notified of plans and commands. The finding is a problem when the queue
+    is nearly full: then every transaction that notifies, of any program, fails at COMMIT."""
     queue = case.evidence.queue
     if queue is None or queue.usage < WATCHED_USAGE:
         return

@@ -23,10 +23,8 @@ from partbox.text.wording import age, counted, in_short, several
 
 @subscription_check("no-workers", Severity.PROBLEM)
 def no_workers(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """Records wait in a subscription, and no process works on it.
-
-    None was started, all are down, or the processes of a running node cannot begin.
-    """
+    """Records wait in a subscription, and no process works on it. None was started, all are down, or the processes of a
+    running node cannot begin."""
     if cluster.paused or working_processes(cluster) or starting_processes(cluster) or not waiting(cluster):
         return
     nodes, elsewhere = case.evidence.nodes, any(working_processes(other) for other in case.clusters)
@@ -61,10 +59,8 @@ def _start_remedy(case: Case, cluster: Cluster) -> str:
 
 @subscription_check("lifespan", Severity.WARNING, Severity.PROBLEM)
 def lifespan(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """Processes have been in their lifespan for over ten seconds, and deliver nothing before it yields.
-
-    The finding is a problem if records wait and no other process works.
-    """
+    """Processes have been in their lifespan for over ten seconds, and deliver nothing before it yields. The finding is
+    a problem if records wait and no other process works."""
     found = [each for each in starting_processes(cluster) if each.lifespan and each.lifespan.seconds > LIFESPAN_LIMIT]
     if not found:
         return
@@ -93,10 +89,8 @@ def lifespan(case: Case, cluster: Cluster) -> Iterator[Symptom]:
 
 @subscription_check("paused", Severity.NOTE, Severity.PROBLEM)
 def paused(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """A subscription is paused.
-
-    The finding is a problem after an hour if records wait, because the subscription seems forgotten.
-    """
+    """A subscription is paused. The finding is a problem after an hour if records wait, because the subscription seems
+    forgotten."""
     if not cluster.paused or cluster.paused_at is None or case.evidence.overview is None:
         return
     since = (case.evidence.overview.at - cluster.paused_at).total_seconds()
@@ -119,8 +113,7 @@ def stalled(case: Case, cluster: Cluster) -> Iterator[Symptom]:
 
     The owner reports no handler that runs for long: a handler holds the interpreter, the process cannot connect again,
     or the path to the database hangs again and again. The finding is a warning if the owner makes progress in other
-    partitions, but not in one for minutes: it has more work than it can do.
-    """
+    partitions, but not in one for minutes: it has more work than it can do."""
     owners = {each.instance_id: each for each in working_processes(cluster) if not each.running}
     stalled_now = [each for each in _still_stalled(case, cluster) if each.owner in owners]
     progressing = {each.owner for each in cluster.partitions if each.pending and seconds_quiet(each) <= PARTITION_STALL}
@@ -172,11 +165,8 @@ def _stalled_symptom(
 
 @subscription_check("crashes", Severity.WARNING, Severity.PROBLEM)
 def crashes(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """Processes died while they worked. Records that may have killed them are run with care.
-
-    The finding is a problem if the same record was running at several deaths; it becomes dead when its attempts are
-    over.
-    """
+    """Processes died while they worked. Records that may have killed them are run with care. The finding is a problem
+    if the same record was running at several deaths; it becomes dead when its attempts are over."""
     suspect = sum(each.suspect and each.pending > 0 for each in cluster.partitions)
     suspect_records = [each for each in case.evidence.suspect_records if each.subscription == cluster.subscription]
     again = [each for each in suspect_records if each.attempts > 1]
@@ -200,10 +190,8 @@ def crashes(case: Case, cluster: Cluster) -> Iterator[Symptom]:
 
 @subscription_check("mixed-versions", Severity.WARNING)
 def mixed_versions(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """The processes of a subscription run different versions of partbox.
-
-    That is normal during a rolling deploy, but not for long.
-    """
+    """The processes of a subscription run different versions of partbox. That is normal during a rolling deploy, but
+    not for long."""
     nodes: dict[str, set[str]] = {}
     for each in working_processes(cluster):
         nodes.setdefault(each.version, set()).add(case.node(each))

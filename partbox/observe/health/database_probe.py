@@ -23,8 +23,7 @@ class ProbeResult:
 
     `error` is safe to show to anybody: it holds no text of a driver or of an application. `broken` means that the
     database answers, but that its outbox schema is wrong. `slow` means that the server cancelled the query: it answers,
-    but not in time.
-    """
+    but not in time."""
 
     at: float
     overview: Overview | None
@@ -43,8 +42,7 @@ class DatabaseProbe:
 
     Any thread may request a probe. At most one runs at a time, so a hanging database costs one thread. `latest` is the
     result of the last probe, or None before the first has ended. `latest_overview` is the last result with an overview.
-    `database` names the database in log lines.
-    """
+    `database` names the database in log lines."""
 
     def __init__(self, read_overview: Callable[[], Overview], database: str = "") -> None:
         self._read_overview = read_overview
@@ -56,10 +54,8 @@ class DatabaseProbe:
         self._last_error: str | None = None
 
     def request(self) -> float:
-        """Start a probe unless one is running, and return the time of the request for `wait`.
-
-        If the machine has no more threads, no probe starts, and `wait` times out.
-        """
+        """Start a probe unless one is running, and return the time of the request for `wait`. If the machine has no
+        more threads, no probe starts, and `wait` times out."""
         asked = time.monotonic()
         with self._changed:
             if not self._is_probing:
@@ -101,11 +97,9 @@ class DatabaseProbe:
 
 
 def public_error(error: Exception) -> str:
-    """Return the part of an error's text that the unauthenticated health endpoint may show.
-
-    Only schema errors, whose text is partbox's own, are shown in full. Every other error is reduced to its class and
-    SQLSTATE, because the text may name hosts and users, or more if the application supplies the DSN.
-    """
+    """Return the part of an error's text that the unauthenticated health endpoint may show. Only schema errors, whose
+    text is partbox's own, are shown in full. Every other error is reduced to its class and SQLSTATE, because the text
+    may name hosts and users, or more if the application supplies the DSN."""
     if isinstance(error, SchemaError):
         return " ".join(str(error).split())[:500]
     state = error.sqlstate if isinstance(error, psycopg.Error) else None

@@ -91,11 +91,9 @@ class OrphanTracker:
         self._since: dict[int, tuple[int, float]] = {}
 
     def update(self, cluster: Cluster, now: float) -> tuple[int, float]:
-        """Return the number of ownerless partitions, and for how many seconds the oldest has been ownerless.
-
-        A partition whose epoch has changed was owned in between, so its time starts again. A paused subscription counts
-        none. The same overview may be passed again and changes nothing.
-        """
+        """Return the number of ownerless partitions, and for how many seconds the oldest has been ownerless. A
+        partition whose epoch has changed was owned in between, so its time starts again. A paused subscription counts
+        none. The same overview may be passed again and changes nothing."""
         living = {each.instance_id for each in cluster.instances}
         ownerless = (
             {} if cluster.paused else {p.partition: p.epoch for p in cluster.partitions if p.owner not in living}
@@ -116,10 +114,8 @@ class Health:
         self._lock = threading.Lock()
 
     def alive(self) -> HealthReport:
-        """Return the liveness report without waiting for the database.
-
-        A probe is started only so that the body shows the latest backlog.
-        """
+        """Return the liveness report without waiting for the database. A probe is started only so that the body shows
+        the latest backlog."""
         for each in self._monitored:
             each.probe.request()
         vitals = [each.vitals() for each in self._monitored]
@@ -187,10 +183,8 @@ def _list_database_problems(
 
 
 def _is_silent(process: ProcessVitals, lease: float) -> bool:
-    """Return True if a process is silent, and not because of a handler that holds the interpreter.
-
-    The supervisor ends such a handler by itself.
-    """
+    """Return True if a process is silent, and not because of a handler that holds the interpreter. The supervisor ends
+    such a handler by itself."""
     return process.silent > SILENT * lease and not process.vouched and process.handler is None
 
 
@@ -240,10 +234,8 @@ def _rounded(value: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Sibling:
-    """A link to the dashboard of one of the node's databases.
-
-    `trouble` is the first reason why this node cannot work for the database now, or None.
-    """
+    """A link to the dashboard of one of the node's databases. `trouble` is the first reason why this node cannot work
+    for the database now, or None."""
 
     name: str
     href: str

@@ -15,8 +15,7 @@ class ProcessVitals:
     `silent` is the time since its last sign of life, `handler` the run time of its longest handler (None if none runs).
     `unread` and `unsaved` are the times since it could last read and save. `entering` is the time that it has spent in
     its lifespan so far, 0.0 once it works. `vouched` means that its lease is renewed, `trusted` that it holds a lease
-    now. `partitions` is the number that the process itself reports as owned.
-    """
+    now. `partitions` is the number that the process itself reports as owned."""
 
     pid: int
     ready: bool
@@ -38,8 +37,7 @@ class SupervisorVitals:
     `loop_age` is the time since its loop last turned, 0.0 while it waits for the database. `heartbeat_age` is the time
     since the last successful heartbeat, None if there was none. `deaths` counts the processes that died within the last
     minute, and `crash_loop` is True if that is too many. `hindrance` says why the supervisor cannot work for a
-    database, one of several; the text is safe to show to anybody.
-    """
+    database, one of several; the text is safe to show to anybody."""
 
     started: bool
     running: bool

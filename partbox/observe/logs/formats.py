@@ -1,8 +1,7 @@
 """The two formats of log lines: text for people, and one JSON object a line for programs.
 
 Both mask secrets and escape control characters. An application that sets up logging by itself may use `JsonLines` in a
-handler of its own.
-"""
+handler of its own."""
 
 import logging
 from datetime import UTC, datetime
@@ -24,12 +23,9 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 class TextLines(logging.Formatter):
-    """A formatter of lines such as `2026-01-31 09:00:00,123 ERROR partbox.worker[4711]: …`.
-
-    If a node works for several databases, the name of the database follows the process: `partbox.worker[4711] orders:`.
-    The traceback of an error follows, indented. Only records begin at the margin, even if an error quotes line breaks
-    that a publisher sent.
-    """
+    """A formatter of lines such as `2026-01-31 09:00:00,123 ERROR partbox.worker[4711]: …`. If a node works for several
+    databases, the name of the database follows the process: `partbox.worker[4711] orders:`. The traceback of an error
+    follows, indented. Only records begin at the margin, even if an error quotes line breaks that a publisher sent."""
 
     def __init__(self) -> None:
         super().__init__(f"{HEAD}: %(message)s")
@@ -53,11 +49,8 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """A formatter of lines that are JSON objects.
-
-    A line has `time`, `level`, `logger`, `pid`, `event`, `message`, the record's own fields and, for an error, `trace`.
-    On a node with several databases it has `database`.
-    """
+    """A formatter of lines that are JSON objects. A line has `time`, `level`, `logger`, `pid`, `event`, `message`, the
+    record's own fields and, for an error, `trace`. On a node with several databases it has `database`."""
 
     def format(self, record: logging.LogRecord) -> str:
         own = masked_fields({name: value for name, value in vars(record).items() if name not in _STANDARD})
@@ -83,10 +76,8 @@ def indented(text: str) -> str:
 
 
 def _fit_line(line: dict[str, Any]) -> str:
-    """Return the line as JSON, with the middle of its longest texts cut until the line fits into `LONGEST` bytes.
-
-    The middle is cut because a traceback begins with the call and ends with the error.
-    """
+    """Return the line as JSON, with the middle of its longest texts cut until the line fits into `LONGEST` bytes. The
+    middle is cut because a traceback begins with the call and ends with the error."""
     text = _json(line)
     while len(text.encode()) > LONGEST:
         name, longest = max(

@@ -1,8 +1,7 @@
 """The function that writes every log line of partbox.
 
 Each line has a name, whose level and fields are in the table `LOG_EVENTS`. Texts of events and errors are shortened,
-escaped and masked first.
-"""
+escaped and masked first."""
 
 import logging
 import threading
@@ -42,8 +41,7 @@ def log_event(
     `fields` become fields of the log record, `about` adds the fields of a delivered event, and `trace` adds the
     traceback of an error or of a tuple of its type, itself and its frames. If a node works for several databases, the
     field `database` names the current one. At most ten lines of a rate-limited kind within ten seconds keep their
-    level. Further lines are logged at DEBUG, and the next line counts them.
-    """
+    level. Further lines are logged at DEBUG, and the next line counts them."""
     event = LOG_EVENTS[name]
     # `logging.config.dictConfig` of an application disables all loggers that it does not know.
     log.disabled = False

@@ -30,8 +30,7 @@ class StallTolerantWriter:
     A thread of its own writes the lines. `write` waits until the line is out, so that the last lines of a dying process
     are not lost. After `WRITE_TIMEOUT` seconds the reader counts as stalled, and nobody waits any more until it reads
     again. Meanwhile `MAX_WAITING` lines are kept and further lines are only counted. `note` returns the line that
-    reports the count once the reader goes on.
-    """
+    reports the count once the reader goes on."""
 
     def __init__(self, fd: int, note: Callable[[int], bytes]) -> None:
         self._fd = fd
@@ -47,10 +46,8 @@ class StallTolerantWriter:
         self._accepted = self._written = self._lost = 0
 
     def write(self, line: bytes) -> None:
-        """Write a line, or queue it, or only count it.
-
-        Any thread may call. The wait is at most `WRITE_TIMEOUT` seconds.
-        """
+        """Write a line, or queue it, or only count it. Any thread may call. The wait is at most `WRITE_TIMEOUT`
+        seconds."""
         # After a fork, the writer thread and the queued lines still belong to the parent.
         if self._pid != os.getpid():
             self._reset()
@@ -138,11 +135,8 @@ class StderrHandler(logging.Handler):
 
 
 def configure(format: Format, level: int | None = None) -> None:
-    """Log to standard error in this format and from this level.
-
-    None means INFO at the first call and the present level afterwards. A second call changes both. If the application
-    has set up logging by itself, nothing changes.
-    """
+    """Log to standard error in this format and from this level. None means INFO at the first call and the present level
+    afterwards. A second call changes both. If the application has set up logging by itself, nothing changes."""
     root = logging.getLogger()
     own_handler = next((each for each in root.handlers if isinstance(each.formatter, TextLines | JsonLines)), None)
     if own_handler is None:
@@ -169,11 +163,9 @@ def worker_level(settings: Settings) -> int:
 
 
 def warn_of_strays() -> None:
-    """Warn of environment variables that look like settings and are none, once for each text in a process.
-
-    Such variables are no errors: Kubernetes adds PARTBOX_SERVICE_HOST and the like to containers beside a service of
-    that name.
-    """
+    """Warn of environment variables that look like settings and are none, once for each text in a process. Such
+    variables are no errors: Kubernetes adds PARTBOX_SERVICE_HOST and the like to containers beside a service of that
+    name."""
     text = strays()
     if text is not None and text not in _warned_strays:
         _warned_strays.add(text)

@@ -1,7 +1,6 @@
 """The table of all log events: their names, levels and fields.
 
-The field `event` of a log record holds the name with `partbox.` before it. `docs/logs.md` describes each event.
-"""
+The field `event` of a log record holds the name with `partbox.` before it. `docs/logs.md` describes each event."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,11 +14,8 @@ EVENT = "subscription, partition, record_id, event_id, event_type, aggregate_typ
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """The level and fields of a log event.
-
-    `fields` come beside `event`, and beside the fields of a delivered event if `about` is True. Lines are rate-limited
-    if `every` is False.
-    """
+    """The level and fields of a log event. `fields` come beside `event`, and beside the fields of a delivered event if
+    `about` is True. Lines are rate-limited if `every` is False."""
 
     level: int
     fields: tuple[str, ...] = ()

@@ -31,19 +31,15 @@ class ApplicationCollector(Collector):
             self._published += events
 
     def add(self, subscription: str, meters: Meters) -> None:
-        """Show a node's meters too.
-
-        Once the node has ended, its meters are merged with the meters of earlier nodes, so that only the counts remain.
-        """
+        """Show a node's meters too. Once the node has ended, its meters are merged with the meters of earlier nodes, so
+        that only the counts remain."""
         meters.ended = partial(self._merge, subscription, meters)
         with self._lock:
             self._meters.append((subscription, meters))
 
     def meters(self, subscription: str, handlers: Iterable[str], sinks: Iterable[str] = ()) -> Meters:
-        """Return the meters of a worker with these handlers and sinks.
-
-        Workers with the same names share their meters, so that many short-lived workers leak no memory.
-        """
+        """Return the meters of a worker with these handlers and sinks. Workers with the same names share their meters,
+        so that many short-lived workers leak no memory."""
         with self._lock:
             return self._shared(subscription, Layout(handlers, sinks))
 
@@ -84,10 +80,8 @@ _registering = threading.Lock()
 
 
 def application_collector(registry: CollectorRegistry, prefix: str) -> ApplicationCollector:
-    """Return the collector of this registry and prefix, and register it at the first call.
-
-    Raise SettingsError if the registry has metrics of others with the same names.
-    """
+    """Return the collector of this registry and prefix, and register it at the first call. Raise SettingsError if the
+    registry has metrics of others with the same names."""
     if not isinstance(registry, CollectorRegistry):
         raise SettingsError(f"registry = {registry!r} must be a prometheus_client.CollectorRegistry, such as REGISTRY")
     with _registering:

@@ -34,10 +34,8 @@ class LabelledReading(NamedTuple):
 
 
 class LabelledOverview(NamedTuple):
-    """An overview of an outbox.
-
-    `labels` are the label values that come before a series' own, `own_instances` the instances of this node.
-    """
+    """An overview of an outbox. `labels` are the label values that come before a series' own, `own_instances` the
+    instances of this node."""
 
     labels: Labels
     overview: Overview

@@ -2,8 +2,7 @@
 
 Each process writes only its own cells, so processes share no lock, and the counts of a killed process remain. (The
 multiprocess mode of prometheus-client writes files, whose folder an environment variable must name before its import,
-and keeps the gauges of dead processes until somebody deletes them.)
-"""
+and keeps the gauges of dead processes until somebody deletes them.)"""
 
 import threading
 from bisect import bisect_left
@@ -36,18 +35,14 @@ MEASURED = tuple(
 
 
 def width(metric: Metric) -> int:
-    """Return the number of cells of one series.
-
-    A histogram has a cell for each bucket, one for larger values, and one for the sum.
-    """
+    """Return the number of cells of one series. A histogram has a cell for each bucket, one for larger values, and one
+    for the sum."""
     return len(metric.buckets) + 2 if metric.buckets else 1
 
 
 class Layout:
-    """The positions of all series in a process's cells.
-
-    Layouts that are made from the same names of handlers and sinks are equal in every process.
-    """
+    """The positions of all series in a process's cells. Layouts that are made from the same names of handlers and sinks
+    are equal in every process."""
 
     def __init__(self, handlers: Iterable[str], sinks: Iterable[str] = ()) -> None:
         self.handlers = tuple(dict.fromkeys([*handlers, OTHER]))
@@ -100,11 +95,8 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class MeterReading:
-    """The cells of a node at one moment.
-
-    `counted` sums the cells of all processes, living and dead, and means nothing for gauges. `living` has the cells of
-    each living process.
-    """
+    """The cells of a node at one moment. `counted` sums the cells of all processes, living and dead, and means nothing
+    for gauges. `living` has the cells of each living process."""
 
     layout: Layout
     counted: Sequence[float]
@@ -152,10 +144,8 @@ class Meters:
 
 
 class MetricsRecorder(Observer):
-    """An observer that counts for one worker process, or for a supervisor.
-
-    No hook loops over events, so that counting costs the same for a long run of events as for one.
-    """
+    """An observer that counts for one worker process, or for a supervisor. No hook loops over events, so that counting
+    costs the same for a long run of events as for one."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter

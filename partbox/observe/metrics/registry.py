@@ -1,7 +1,6 @@
 """Places beside `/metrics` where an outbox shows its metrics: a Prometheus registry, and displays of other kinds.
 
-prometheus-client is loaded only if there is such a place.
-"""
+prometheus-client is loaded only if there is such a place."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -43,11 +42,8 @@ def with_recorders(
 
 
 class ApplicationRegistry(Observer):
-    """The metrics of an outbox in a registry and on displays.
-
-    As an observer, it counts the published events. Worker processes get an empty copy, because no registry is shown
-    there.
-    """
+    """The metrics of an outbox in a registry and on displays. As an observer, it counts the published events. Worker
+    processes get an empty copy, because no registry is shown there."""
 
     def __init__(self, registry: "CollectorRegistry | None" = None, prefix: str = "") -> None:
         self._prefix = prefix

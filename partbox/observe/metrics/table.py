@@ -37,12 +37,9 @@ class MetricSource(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric.
-
-    `name` is without the prefix, and `buckets` are the upper bounds of a histogram in seconds. Counters and histograms
-    are summed over all processes of a node, living and dead. A gauge is the sum over the living processes, or their
-    maximum if `greatest` is True. `of_sinks` limits a metric to handlers that are sinks.
-    """
+    """One metric. `name` is without the prefix, and `buckets` are the upper bounds of a histogram in seconds. Counters
+    and histograms are summed over all processes of a node, living and dead. A gauge is the sum over the living
+    processes, or their maximum if `greatest` is True. `of_sinks` limits a metric to handlers that are sinks."""
 
     kind: Kind
     source: MetricSource

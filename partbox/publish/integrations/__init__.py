@@ -3,8 +3,7 @@
 Each module lists the types of its library in `KINDS`, with the adapter of each type or advice about the object to pass
 instead. A type is recognised by the package and name of the type itself or of a base class, so no library is imported
 for the test. A tracer's proxy counts as the object that it wraps: `__class__` of the proxy says so, although `type`
-does not.
-"""
+does not."""
 
 from importlib import import_module
 from typing import Any

@@ -2,8 +2,7 @@
 
 asyncpg reports neither the outcome of a transaction nor that the open transaction has failed. PostgreSQL refuses the
 first statement in the latter case. COPY uses the text format, because the application's own codecs would take part in
-the binary format.
-"""
+the binary format."""
 
 from collections.abc import AsyncIterator, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager

@@ -2,8 +2,7 @@
 
 Django reports only commits, by `transaction.on_commit`, which respects Django's own savepoints. After an error that was
 caught inside `atomic`, Django treats as a commit a transaction that PostgreSQL rolls back. The hooks therefore check
-the status of the transaction. After a COMMIT without an answer, Django calls nothing.
-"""
+the status of the transaction. After a COMMIT without an answer, Django calls nothing."""
 
 import re
 from collections.abc import Hashable, Iterator, Sequence

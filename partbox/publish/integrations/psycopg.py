@@ -1,7 +1,6 @@
 """The adapters of psycopg 3, with cursors of their own and support for pipelines.
 
-Only `outbox.transaction(conn)` reports the end of their transactions.
-"""
+Only `outbox.transaction(conn)` reports the end of their transactions."""
 
 from collections.abc import Hashable
 from typing import Any, TypeGuard, TypeVar

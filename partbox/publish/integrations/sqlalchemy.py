@@ -3,8 +3,7 @@
 All statements run through SQLAlchemy's own connection, in the parameter style of its driver, so that SQLAlchemy knows
 about them. With asyncpg, SQLAlchemy sends BEGIN only before its first statement, and it does not commit a connection
 that it believes to be idle. SQLAlchemy has no COPY, so a COPY goes through the driver once the driver is inside the
-transaction. For asynchronous objects, everything runs inside `run_sync`, as in SQLAlchemy itself.
-"""
+transaction. For asynchronous objects, everything runs inside `run_sync`, as in SQLAlchemy itself."""
 
 import io
 from collections.abc import Hashable, Iterator, Sequence
@@ -65,10 +64,8 @@ class SqlalchemyAdapter(Adapter):
 
     def copy(self, step: Copy) -> int:
         """Copy the rows once SQLAlchemy and the driver are in the transaction, and return the number of written rows.
-
         SQLAlchemy does not commit writes that it does not know about. PostgreSQL would commit at once if the driver had
-        not sent its BEGIN yet.
-        """
+        not sent its BEGIN yet."""
         on = self._target
         if not _has_begun(on):
             on.exec_driver_sql("select 1")
@@ -173,9 +170,7 @@ def _has_begun(on: Connection) -> bool:
 @contextmanager
 def _closing_broken_copy(on: Connection) -> Iterator[Any]:
     """Close the connection after an interrupted COPY, as `transaction.closing_broken_copy` does, and invalidate it.
-
-    Otherwise SQLAlchemy would try to roll back, and the error of the rollback would hide the interruption.
-    """
+    Otherwise SQLAlchemy would try to roll back, and the error of the rollback would hide the interruption."""
     driver = _driver_of(on)
     try:
         with transaction.closing_broken_copy(driver):

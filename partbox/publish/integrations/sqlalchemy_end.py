@@ -6,8 +6,7 @@ which may fail. An asynchronous session has no events. partbox therefore wraps m
 first publish that needs the end: `do_commit`, `do_rollback`, `do_close` and `do_terminate`, which SQLAlchemy calls for
 every transaction of the driver. Just before the COMMIT, it reads which batches were undone by savepoints, and whether
 the transaction is still intact: PostgreSQL answers the COMMIT of a failed transaction with a rollback and without an
-error.
-"""
+error."""
 
 import inspect
 import logging
@@ -144,10 +143,8 @@ def _finish_transaction(conn: Any, error: BaseException | None = None) -> None:
 
 
 def _make_call(call: EndCallback, conn: Any) -> None:
-    """Make a call.
-
-    The awaitable of an asynchronous publish is awaited in the way in which SQLAlchemy awaits its driver.
-    """
+    """Make a call. The awaitable of an asynchronous publish is awaited in the way in which SQLAlchemy awaits its
+    driver."""
     result = call()
     if inspect.isawaitable(result):
         try:

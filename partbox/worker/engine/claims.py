@@ -2,8 +2,7 @@
 
 The database decides the ownership (⛨ DESIGN 5), and this module records its answers. A claimed row starts a tenure, a
 new epoch starts another one, and a partition that the database gave to another process is lost. If handlers of a lost
-partition run, its object stays as the predecessor of the next tenure, which reads nothing until they have ended.
-"""
+partition run, its object stays as the predecessor of the next tenure, which reads nothing until they have ended."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple

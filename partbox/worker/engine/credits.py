@@ -1,8 +1,7 @@
 """Answers to the poller: which partitions it may read, and how much it may read from each.
 
 The poller asks for a `Credit` before each poll. Handlers and saves make room meanwhile, and no other thread reads, so
-the room only grows until the poll.
-"""
+the room only grows until the poll."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -28,8 +27,7 @@ class Credit(NamedTuple):
 
     `rooms` are new records, and `cap` bounds the late records of each partition. `backlog` is the room of partitions
     with a backlog. `is_enough` is True if that is half a page, or less is left to run. `patience` is in seconds. Pass
-    `blocked_by_slow`, whose slow handlers prevent reading, to `Credits.evict_slow`.
-    """
+    `blocked_by_slow`, whose slow handlers prevent reading, to `Credits.evict_slow`."""
 
     partitions: list[Partition]
     rooms: list[int]
@@ -41,11 +39,9 @@ class Credit(NamedTuple):
     blocked_by_slow: set[Partition]
 
     def is_worth(self, waited: float) -> bool:
-        """Return True if a poll is worth its cost for the backlog alone, `waited` seconds after the last one.
-
-        Saves free room bit by bit, and each poll examines all partitions, so polls at every save would return almost
-        nothing. After `patience` seconds, room for a single record suffices.
-        """
+        """Return True if a poll is worth its cost for the backlog alone, `waited` seconds after the last one. Saves
+        free room bit by bit, and each poll examines all partitions, so polls at every save would return almost nothing.
+        After `patience` seconds, room for a single record suffices."""
         return self.backlog > 0 and (self.is_enough or waited > self.patience)
 
 
@@ -79,11 +75,8 @@ class Credits:
     # Ownership adds and drops partitions, and saves change their phases.
     @under_lock
     def groups(self, shared: Page | None) -> PollGroups:
-        """Return the partitions that may be polled now, grouped by how they are polled.
-
-        Partitions that are behind keep the `shared` page as their own base, because quick polls move the shared page
-        on.
-        """
+        """Return the partitions that may be polled now, grouped by how they are polled. Partitions that are behind keep
+        the `shared` page as their own base, because quick polls move the shared page on."""
         owned = self._state.partitions.values()
         cut = any(each.cursor.cut is not None for each in owned)
         if cut:
@@ -100,10 +93,8 @@ class Credits:
     # Runners and saves free room while it is counted.
     @under_lock
     def ask(self, partitions: list[Partition]) -> Credit:
-        """Return the credit for a full poll of one or more partitions.
-
-        `blocked_by_slow` has the running partitions with full windows, or all that run if no bytes are free.
-        """
+        """Return the credit for a full poll of one or more partitions. `blocked_by_slow` has the running partitions
+        with full windows, or all that run if no bytes are free."""
         budget = self._budget
         left = budget.left(self._state.partitions.values())
         rooms = budget.share_rooms(partitions, left)
@@ -138,17 +129,13 @@ class Credits:
     # Handlers that end free bytes.
     @under_lock
     def greedy(self, credit: Credit) -> set[int]:
-        """Return the numbers of partitions with more payload bytes than the credit has left.
-
-        Such partitions get no large payload now, so none holds more than half of the bytes that the others leave.
-        """
+        """Return the numbers of partitions with more payload bytes than the credit has left. Such partitions get no
+        large payload now, so none holds more than half of the bytes that the others leave."""
         return {each.number for each in credit.partitions if self._budget.greedy(each, credit.bytes)}
 
     def reserve_page(self, caught_up: Mapping[int, Partition], rows: Sequence[Row]) -> bool:
-        """Reserve room for the rows of a quick page; return False if they do not all fit. Late rows need none.
-
-        A page that does not fit is discarded, and all partitions are polled in full (⛨ DESIGN 4, EVIDENCE H2).
-        """
+        """Reserve room for the rows of a quick page; return False if they do not all fit. Late rows need none. A page
+        that does not fit is discarded, and all partitions are polled in full (⛨ DESIGN 4, EVIDENCE H2)."""
         self._budget.learn_size(rows)
         ids: defaultdict[int, list[int]] = defaultdict(list)
         for row in rows:

@@ -2,8 +2,7 @@
 
 The hook is called apart from the lanes, so a call that does not return occupies no runner. While calls succeed, some
 events are loaded ahead. After a failure all are put back to wait in the database, and single events are loaded after a
-pause that doubles with each failure. The first success ends the pause.
-"""
+pause that doubles with each failure. The first success ends the pause."""
 
 from collections import deque
 from typing import NamedTuple
@@ -81,11 +80,8 @@ class DeadLetterQueue:
     # Either a release sees the call, or the call does not begin.
     @under_lock
     def take(self, now: float) -> DeadLetter | None:
-        """Return the next event for the hook, or None. End its call with `note_delivered` or `failed`.
-
-        Events of partitions that are stopping or were read again are discarded: their rows stay due for the next
-        reader.
-        """
+        """Return the next event for the hook, or None. End its call with `note_delivered` or `failed`. Events of
+        partitions that are stopping or were read again are discarded: their rows stay due for the next reader."""
         while self._waiting:
             dead_letter = self._waiting.popleft()
             partition = dead_letter.partition
@@ -108,10 +104,8 @@ class DeadLetterQueue:
     # The call either ends or is given up, and no event is taken before the pause.
     @under_lock
     def failed(self, dead_letter: DeadLetter, now: float, *, away: bool, pauses: bool = True) -> HookDelays | None:
-        """Schedule another call for the event; return None if the call was given up before.
-
-        `away`: the hook's target does not answer, for any event. `pauses`: other events wait too.
-        """
+        """Schedule another call for the event; return None if the call was given up before. `away`: the hook's target
+        does not answer, for any event. `pauses`: other events wait too."""
         pause = min(2 * self._pause or FIRST_PAUSE, LONGEST_PAUSE if away else LONGEST_OF_ERRORS)
         delays = HookDelays(max(RETRY, pause), pause)
         if not self._end(dead_letter, delays.event):

@@ -12,11 +12,9 @@ _event_type = itemgetter(EVENT_TYPE)
 
 
 class RouteTable(Protocol):
-    """A mapping from the route of an event to its endpoint, like `partbox.handlers.Routes`.
-
-    A route is an aggregate type and an event type. `of_type` returns the endpoint of all events of one type, or None if
-    the type alone does not decide.
-    """
+    """A mapping from the route of an event to its endpoint, like `partbox.handlers.Routes`. A route is an aggregate
+    type and an event type. `of_type` returns the endpoint of all events of one type, or None if the type alone does not
+    decide."""
 
     def __getitem__(self, route: tuple[str, str], /) -> object: ...
 
@@ -24,11 +22,9 @@ class RouteTable(Protocol):
 
 
 class Destination(NamedTuple):
-    """The handler that a list of events is for, with the limit that all events of the list share.
-
-    An event is for the handler if its route leads to `endpoint`. If the handler has a limit, the event must also wait
-    for a permit of `limit_key`; `fits` returns whether it does.
-    """
+    """The handler that a list of events is for, with the limit that all events of the list share. An event is for the
+    handler if its route leads to `endpoint`. If the handler has a limit, the event must also wait for a permit of
+    `limit_key`; `fits` returns whether it does."""
 
     routes: RouteTable
     endpoint: object

@@ -24,8 +24,7 @@ class Engine(EngineState):
 
     Every operation of these attributes takes the lock by itself. `queue` holds the lanes that are ready to run.
     `shared_lanes` allows new events to share a lane, `transactional` means that some handlers are transactional,
-    `dead_letters` that there is a dead-letter hook, and `notes` that progress notes are written.
-    """
+    `dead_letters` that there is a dead-letter hook, and `notes` that progress notes are written."""
 
     def __init__(  # noqa: PLR0913  each comes from elsewhere, and none belongs to another
         self,

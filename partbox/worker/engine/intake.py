@@ -1,8 +1,7 @@
 """Intake of pages: turns each record of a poll into an event that waits in a lane, or into a parked row.
 
 A page first moves the cursors of the partitions that were polled. Then its records are handed over to the lanes. The
-poller may ask for the next page in between, but that page moves nothing before this one is handed over.
-"""
+poller may ask for the next page in between, but that page moves nothing before this one is handed over."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -88,11 +87,8 @@ class Intake:
     def page(
         self, asked: Sequence[tuple[Partition, ReadRequest, int]], page: Page, fetched: FetchedPage, *, together: bool
     ) -> list[MovedPage]:
-        """Move polled partitions to `page`, and return the parts to pass to `hand_over` next.
-
-        Each partition comes with its request and the floor of its late search. `together`: the partitions share the
-        page.
-        """
+        """Move polled partitions to `page`, and return the parts to pass to `hand_over` next. Each partition comes with
+        its request and the floor of its late search. `together`: the partitions share the page."""
         by_partition, moved = fetched.stats.by_partition, list[MovedPage]()
         for some in _split_portions(asked):
             # Cursor and progress move in one step. A save in between would pass records that no lane has.

@@ -1,8 +1,7 @@
 """Keys of lanes: the aggregate key of an event, which is the unit of order.
 
 A key stays in memory, and in the table of parked rows, as long as it is blocked. So names that are longer than
-publishing allows are replaced by their digests (EVIDENCE I11).
-"""
+publishing allows are replaced by their digests (EVIDENCE I11)."""
 
 from hashlib import sha256
 
@@ -25,8 +24,6 @@ def make_key(aggregate_type: str, aggregate_id: str) -> tuple[str, str]:
 
 
 def shorten(name: str) -> str:
-    """Return the name, or its first 100 characters and its SHA-256 digest if it is longer than `MAX_ID`.
-
-    A shortened name is returned as it is.
-    """
+    """Return the name, or its first 100 characters and its SHA-256 digest if it is longer than `MAX_ID`. A shortened
+    name is returned as it is."""
     return name if len(name) <= MAX_ID else f"{name[:100]}... sha256:{sha256(name.encode()).hexdigest()}"

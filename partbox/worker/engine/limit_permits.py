@@ -15,11 +15,9 @@ from partbox.worker.engine.state import EngineState
 
 
 class LimitPermits:
-    """The interface to the limited queue, for runners and for the poller, which keeps the timer.
-
-    An event without a limit key does not wait: its runner finds that the handler has a limit, computes the key, and
-    ends the lane, which waits from then on.
-    """
+    """The interface to the limited queue, for runners and for the poller, which keeps the timer. An event without a
+    limit key does not wait: its runner finds that the handler has a limit, computes the key, and ends the lane, which
+    waits from then on."""
 
     def __init__(self, state: EngineState, scheduler: LaneScheduler) -> None:
         self._state = state

@@ -7,8 +7,7 @@ other lanes stay in the unlimited queue.
 A lane that would wait for long is evicted where memory is needed (DESIGN 7a, waiting rows): its events are parked,
 once, and loaded again shortly before their turn. So a backlog costs one row per event, however long it waits, and only
 the lanes that start within seconds are in memory. For rows that another process evicted the limit key is unknown: they
-are loaded at once, and evicted again without a statement.
-"""
+are loaded at once, and evicted again without a statement."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -88,11 +87,8 @@ class LimitWait(NamedTuple):
 
 
 class LimitedQueue:
-    """A run queue that starts the lanes of limited handlers only when they have a permit.
-
-    Every method but `covers` needs the engine's lock. `poll` sets the clock (monotonic seconds), and comes before
-    `take`.
-    """
+    """A run queue that starts the lanes of limited handlers only when they have a permit. Every method but `covers`
+    needs the engine's lock. `poll` sets the clock (monotonic seconds), and comes before `take`."""
 
     def __init__(self, queue: RunQueue, limit_key_of: LimitKeyOf) -> None:
         self.unlimited = queue
@@ -177,11 +173,8 @@ class LimitedQueue:
                 self.turns.end(permit[0], self._now)
 
     def next_at(self, *, full: bool) -> float | None:
-        """Return the time at which the poller must look at permits, or None, and set the timer to it.
-
-        If permits are ready and the process is not `full`, the poller looks again soon, as woken runners may change the
-        time.
-        """
+        """Return the time at which the poller must look at permits, or None, and set the timer to it. If permits are
+        ready and the process is not `full`, the poller looks again soon, as woken runners may change the time."""
         at = self.turns.next_at()
         if at is None and not (len(self.turns) and not full):
             self._timer_at = inf
@@ -224,8 +217,7 @@ class LimitedQueue:
 
         In partitions with `full` windows, a lane leaves if it has no turn soon, is long, or has waited since `before`.
         A long lane with a parked head keeps only that head. Elsewhere, a lane leaves if its parked head would hold
-        memory for long. A charged event stays, because it would run uncharged afterwards.
-        """
+        memory for long. A charged event stays, because it would run uncharged afterwards."""
         oversized: list[Lane] = []
 
         def must_leave(waiting: WaitingLane, ahead: int, bounds: ProcessBounds) -> bool:
@@ -310,10 +302,8 @@ class LimitedQueue:
         return at - now
 
     def waits(self) -> list[LimitWait]:
-        """Return the waiting events of each limit key, in memory or evicted.
-
-        For events of one aggregate that were evicted together, only the first counts.
-        """
+        """Return the waiting events of each limit key, in memory or evicted. For events of one aggregate that were
+        evicted together, only the first counts."""
         waits = {
             limit_key: LimitWait(limit_key, sum(len(each.lane.queue) for each in waiting), waiting[0].since)
             for limit_key, bucket in self.turns.waiting()

@@ -1,8 +1,7 @@
 """Outcomes of events: records whether an event that a runner took is done, parked, or put back.
 
 A verdict of None means that the event is done. Runners call no method for an event that is plainly done: they append
-its row to `Lane.done` without the lock, and `record` takes the rows over at the end of the turn.
-"""
+its row to `Lane.done` without the lock, and `record` takes the rows over at the end of the turn."""
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
@@ -58,9 +57,7 @@ class Outcomes:
         self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None, incarnation: int | None = None
     ) -> bool:
         """Record the outcome of an event that is not plainly done. Return True if observers must hear of it.
-
-        `incarnation` is the one in which the event was read, if not the one in which its lane began to run.
-        """
+        `incarnation` is the one in which the event was read, if not the one in which its lane began to run."""
         partition, incarnation = lane.partition, lane.incarnation if incarnation is None else incarnation
         lane.parked_running = None if lane.parked_running is event else lane.parked_running
         self._note_ended(lane, event)
@@ -149,11 +146,9 @@ class Outcomes:
 
     @under_lock
     def join(self, lanes: Iterable[Lane], to: Destination, per_lane: int, most: int) -> list[ListPart]:
-        """Take events for the handler `to` from the heads of running lanes, and start them in a list.
-
-        Each lane gives at most `per_lane` events, and all lanes together at most `most`. A lane that is stopping, was
-        read anew, or has remembered events gives none, and begins a list of its own.
-        """
+        """Take events for the handler `to` from the heads of running lanes, and start them in a list. Each lane gives
+        at most `per_lane` events, and all lanes together at most `most`. A lane that is stopping, was read anew, or has
+        remembered events gives none, and begins a list of its own."""
         taken: list[ListPart] = []
         for lane in lanes:
             partition = lane.partition

@@ -4,8 +4,7 @@ A row that blocks its key is in the chain of the key. A row that blocks nothing 
 memory. Changes of both are written with the next save. DESIGN 7 defines the states and says which of them block.
 
 Rows that wait for a permit or a time, and rows held behind them, are counted apart in `waiting`. They are no trouble,
-so the brake ignores them (DESIGN 7a).
-"""
+so the brake ignores them (DESIGN 7a)."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -58,10 +57,8 @@ class PendingPark:
 
 
 class ParkedRows:
-    """The parked rows of one incarnation of a partition. All methods need the engine's lock.
-
-    `dead_letters` is true if a hook must be called for dead events.
-    """
+    """The parked rows of one incarnation of a partition. All methods need the engine's lock. `dead_letters` is true if
+    a hook must be called for dead events."""
 
     def __init__(
         self, number: int, progress: Progress, payload_bytes: PayloadBytes, suspects: Suspects, *, dead_letters: bool
@@ -177,10 +174,8 @@ class ParkedRows:
         park.delay, park.due = None, due
 
     def dead_letter(self, event: DeliveredEvent, delay: float | None) -> None:
-        """Record that the dead-letter hook got an event (None), or gets it again in `delay` seconds.
-
-        An event that was replayed meanwhile has another outcome already, which stays.
-        """
+        """Record that the dead-letter hook got an event (None), or gets it again in `delay` seconds. An event that was
+        replayed meanwhile has another outcome already, which stays."""
         row: ParkedRow = event.parked
         row.put_back()
         self._payload_bytes.drop((row.id,))

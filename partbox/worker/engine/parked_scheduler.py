@@ -6,8 +6,7 @@ in memory, so that takes no statement. A row that *blocks nothing* is only in th
 Both kinds are handled in two halves: rows are selected here, the poller fetches their events, and the events are queued
 here, or the rows are put back after an error. Other threads go on in between, so the second half checks again. A
 suspect row is charged between the halves by the fenced save (see `poison`). DESIGN 7 defines which row of a key may
-run.
-"""
+run."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice, takewhile
@@ -44,11 +43,8 @@ class DueRow(NamedTuple):
 
 
 class DueQuery(NamedTuple):
-    """The parameters of a query for due rows.
-
-    `taken` are ids in memory, `early` ids that may be fetched before they are due, `bytes` the bytes free for events,
-    and `in_line` the parked events in memory that wait for a permit.
-    """
+    """The parameters of a query for due rows. `taken` are ids in memory, `early` ids that may be fetched before they
+    are due, `bytes` the bytes free for events, and `in_line` the parked events in memory that wait for a permit."""
 
     partitions: dict[int, Partition]
     taken: list[int]
@@ -123,10 +119,8 @@ class ParkedScheduler:
     # Other threads park and save events, which changes the heads.
     @under_lock
     def wake(self, now: float, most: int) -> tuple[list[WokenKey], int]:
-        """Return at most `most` blocked keys to run now, and the bytes free for their events.
-
-        A suspect head that may not be charged yet waits for its trial. Pass each key to `queue` or `put_back`.
-        """
+        """Return at most `most` blocked keys to run now, and the bytes free for their events. A suspect head that may
+        not be charged yet waits for its trial. Pass each key to `queue` or `put_back`."""
         at = self._state.next_wakeup()
         if at is None or at > now:
             return [], 0
@@ -184,10 +178,8 @@ class ParkedScheduler:
         return buried
 
     def queue_chain(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
-        """Queue the events of rows of one blocked key, in order. Lock held.
-
-        An event of the key may have failed or been put back since, so newer events in memory are parked first.
-        """
+        """Queue the events of rows of one blocked key, in order. Lock held. An event of the key may have failed or been
+        put back since, so newer events in memory are parked first."""
         chain, lane = partition.parked.chains.get(key), partition.lanes.get(key)
         if chain is not None:
             if lane is not None and any(each.id > rows[0].id for each in list(lane.queue)):
@@ -219,10 +211,8 @@ class ParkedScheduler:
     def admit(
         self, asked: DueQuery, stored: Sequence[StoredRow], left_out: Collection[int], now: float
     ) -> tuple[list[DueRow], bool]:
-        """Return the stored rows that may run now, and whether every row may.
-
-        A row that was parked and saved during the query is in memory already, and is left out.
-        """
+        """Return the stored rows that may run now, and whether every row may. A row that was parked and saved during
+        the query is in memory already, and is left out."""
         for number, partition in asked.partitions.items():
             for id in asked.early:
                 partition.parked.early.pop(id, None)
@@ -251,10 +241,8 @@ class ParkedScheduler:
     def queue_due(
         self, due: Iterable[DueRow], bodies: Mapping[int, Row], dead: Mapping[int, Verdict], read: Iterable[Partition]
     ) -> list[BuriedEvent]:
-        """Queue due rows, bury rows with a verdict in `dead`, and return the buried events.
-
-        The partitions in `read` have no other due rows.
-        """
+        """Queue due rows, bury rows with a verdict in `dead`, and return the buried events. The partitions in `read`
+        have no other due rows."""
         buried = []
         for partition, stored, row in due:
             if (verdict := dead.get(row.id)) is not None:

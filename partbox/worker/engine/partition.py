@@ -6,8 +6,7 @@ other, so both are in this module.
 
 All attributes and methods need the engine's lock, with three exceptions. `cursor` belongs to the poller. `phase`,
 `is_stopping`, `incarnation` and `resumption.remembered` may be read without the lock. The runner of a lane calls
-`begin`, `rest`, `note_done` and `take_first` without the lock.
-"""
+`begin`, `rest`, `note_done` and `take_first` without the lock."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -35,10 +34,8 @@ _id, _event_id, _identity = itemgetter(ID), itemgetter(EVENT_ID), itemgetter(IDE
 
 
 class Lane:
-    """A queue of the waiting events of one aggregate key, in id order, of which one runs at a time (⛨ DESIGN 6).
-
-    An event without an aggregate id has a lane to itself, with the key (None, id), which no other event joins.
-    """
+    """A queue of the waiting events of one aggregate key, in id order, of which one runs at a time (⛨ DESIGN 6). An
+    event without an aggregate id has a lane to itself, with the key (None, id), which no other event joins."""
 
     __slots__ = (
         "claim",
@@ -196,11 +193,9 @@ class Tenure(NamedTuple):
 
 
 class Partition:
-    """A partition from its claim until this process releases or loses it.
-
-    `window` is the most new records that may be read and not saved. With `dead_letters`, dead events are owed to a
-    hook. With `notes`, progress notes are saved from time to time.
-    """
+    """A partition from its claim until this process releases or loses it. `window` is the most new records that may be
+    read and not saved. With `dead_letters`, dead events are owed to a hook. With `notes`, progress notes are saved from
+    time to time."""
 
     def __init__(
         self, owned: OwnedPartition, now: float, *, window: int, dead_letters: bool, notes: bool = False
@@ -250,11 +245,9 @@ class Partition:
         self._enter(Phase.DRAINING)
 
     def reset(self, now: float) -> None:
-        """Forget all events that were read, after the connection was lost (⛨ DESIGN 4, EVIDENCE A9).
-
-        Events that are done or running are remembered, so that no handler runs for them again. A drain starts over once
-        they have been read again. Running lanes stay, with an empty queue.
-        """
+        """Forget all events that were read, after the connection was lost (⛨ DESIGN 4, EVIDENCE A9). Events that are
+        done or running are remembered, so that no handler runs for them again. A drain starts over once they have been
+        read again. Running lanes stay, with an empty queue."""
         # A runner without the lock reads the queue of a lane first, and then the incarnation. The incarnation changes
         # first here, so a runner that sees the new queue also sees the new incarnation.
         self.incarnation += 1
@@ -312,12 +305,9 @@ class Partition:
         return self.phase is not Phase.LOADING and (self.predecessor is None or not self.predecessor.is_busy)
 
     def may_drain(self, now: float) -> bool:
-        """Return whether the partition may start draining at `now` (monotonic seconds).
-
-        After a lost connection, draining waits until all remembered events are read again, so that a release can save
-        their outcomes (DESIGN 5). Otherwise the next owner would repeat them, although no lease and no process was
-        lost.
-        """
+        """Return whether the partition may start draining at `now` (monotonic seconds). After a lost connection,
+        draining waits until all remembered events are read again, so that a release can save their outcomes (DESIGN 5).
+        Otherwise the next owner would repeat them, although no lease and no process was lost."""
         cursor = self.cursor
         read_to = cursor.last_id if cursor.full else float("inf")
         whole = None if cursor.fresh or cursor.cut is not None else read_to

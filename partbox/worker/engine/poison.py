@@ -8,8 +8,7 @@ run. An innocent event never dies this way, because it is done after its turn.
 
 A start stays noted until the outcome is saved, so a death also accuses events that ended shortly before. Therefore an
 accused row waits for the saves of all others, and all others wait for its save. Everything here needs the engine's
-lock.
-"""
+lock."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -44,10 +43,8 @@ class _WaitingKey(NamedTuple):
 
 
 class Charges:
-    """The suspects of one process: rows that are charged now, and keys and partitions that wait for a trial.
-
-    At most `limit` charged rows run at once, and an accused row runs alone.
-    """
+    """The suspects of one process: rows that are charged now, and keys and partitions that wait for a trial. At most
+    `limit` charged rows run at once, and an accused row runs alone."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -64,10 +61,8 @@ class Charges:
         return bool(self._accused or self._others or self.keyless)
 
     def admit(self, partition: Partition, key: Key | None, row: ParkedRow) -> bool:
-        """Start the trial of a suspect row and return True, or let its key wait and return False.
-
-        `key` is None for a row that blocks nothing. `take_next_trials` and `take_keyless` return whose turn has come.
-        """
+        """Start the trial of a suspect row and return True, or let its key wait and return False. `key` is None for a
+        row that blocks nothing. `take_next_trials` and `take_keyless` return whose turn has come."""
         self._prune()
         free = not self._accused and not any(self.keyless.values()) and self._count_room() > 0
         if not self._charged if row.accused else free:

@@ -1,8 +1,7 @@
 """Groups of partitions by the kind of poll that reads them.
 
 Only partitions that are caught up take part in a quick poll. Fresh, cut or draining partitions, and partitions behind,
-would lose records (⛨ DESIGN 4, EVIDENCE H2).
-"""
+would lose records (⛨ DESIGN 4, EVIDENCE H2)."""
 
 from collections.abc import Sequence
 
@@ -17,8 +16,7 @@ class PollGroups:
 
     `fresh` partitions are polled alone, and others `together`, as `caught_up` (also a set of `bits`) or `behind`.
     `cut`: an owned partition, perhaps waiting for bytes, is in a cut page. Build the groups again after a full poll,
-    after a change of partitions, and at every look while `cut`.
-    """
+    after a change of partitions, and at every look while `cut`."""
 
     __slots__ = ("behind", "bits", "caught_up", "cut", "fresh", "together")
 

@@ -1,7 +1,6 @@
 """Limits on the new records that a poll may bring: the window, the brake, and bytes (DESIGN 6 and 7).
 
-The partitions that have a backlog share a page, so a few of them are read as fast as all.
-"""
+The partitions that have a backlog share a page, so a few of them are read as fast as all."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -23,10 +22,8 @@ SAMPLE = 16
 
 
 class ReadBounds(NamedTuple):
-    """The settings that bound reading, in records, except `window_bytes`.
-
-    `window` and `max_parked` bound one partition, and `max_waiting` the whole subscription.
-    """
+    """The settings that bound reading, in records, except `window_bytes`. `window` and `max_parked` bound one
+    partition, and `max_waiting` the whole subscription."""
 
     page: int
     window: int
@@ -115,10 +112,8 @@ class ReadBudget:
         return min(self._late_cap or cursor.MAX_LATE, max(LEAST_SHARE, int(left / self._mean_bytes / partitions)))
 
     def bytes_for_payloads(self, records: int, left: int) -> int:
-        """Return the bytes for large payloads of `records` records, if `left` bytes are free.
-
-        That is half of the bytes that the records leave, but at least 1 while any bytes are free.
-        """
+        """Return the bytes for large payloads of `records` records, if `left` bytes are free. That is half of the bytes
+        that the records leave, but at least 1 while any bytes are free."""
         return max(int(left - records * self._mean_bytes) // 2, 1) if left > 0 else 0
 
     def full(self, partition: Partition) -> bool:

@@ -2,8 +2,7 @@
 
 After a lost connection the partition is read anew. The server may have lost the tail of its log, and may use ids and
 transaction ids again (⛨ DESIGN 4, EVIDENCE A9). So nothing that was read before is trusted, and remembered events are
-compared by record id and event id: the id alone may belong to another event by now.
-"""
+compared by record id and event id: the id alone may belong to another event by now."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,7 +1,6 @@
 """The saves of partitions: gathers the unsaved changes, and records in memory that a save is committed.
 
-A save is in flight from `gather` until `note_committed`. The content of the database is uncertain meanwhile.
-"""
+A save is in flight from `gather` until `note_committed`. The content of the database is uncertain meanwhile."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

@@ -2,8 +2,7 @@
 
 A runner calls `LaneScheduler.next` with the lanes that it has run, and gets the next lanes. A lane is with one runner
 at a time and is not ready while it runs, so its events run in order, one by one (⛨ DESIGN 6). `concurrency` limits the
-handlers in progress. A list of events counts as one handler, so lanes that join a list are counted apart.
-"""
+handlers in progress. A list of events counts as one handler, so lanes that join a list are counted apart."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
@@ -79,9 +78,7 @@ class WatchedLanes(NamedTuple):
 # computes at a time. So the loop splits a lane as soon as a slot is free, and not before.
 class LaneScheduler:
     """The scheduler of the lanes of one process, for runner threads, the event loop, the transactor and monitoring.
-
-    `shared_lanes` is true if new events may wait in shared lanes, which depends on the kinds of the handlers.
-    """
+    `shared_lanes` is true if new events may wait in shared lanes, which depends on the kinds of the handlers."""
 
     # Takes a lane whose next event is transactional. Set by `Transactions`, called with the lock held.
     transact: Callable[[Lane], object]
@@ -131,11 +128,9 @@ class LaneScheduler:
         return len(self._ready) >= self._concurrency
 
     def next(self, ended: Sequence[Lane], now: float, *, trusted: bool, waits: bool) -> list[Lane] | NoLane:
-        """End the lanes in `ended` and return the next lanes to run, or the reason why there are none.
-
-        With IDLE or FULL, a runner that `waits` must wait for a call. `trusted` is true if a handler may start now,
-        within the lease. `now` is in monotonic seconds.
-        """
+        """End the lanes in `ended` and return the next lanes to run, or the reason why there are none. With IDLE or
+        FULL, a runner that `waits` must wait for a call. `trusted` is true if a handler may start now, within the
+        lease. `now` is in monotonic seconds."""
         # Lanes end, the next lanes are found, and they start or the runner counts as idle, all under one lock: no call
         # is missed.
         with self._lock:
@@ -171,10 +166,8 @@ class LaneScheduler:
     @under_lock
     def split_blocking_lanes(self, before: WatchedLanes, now: float, *, in_time: bool) -> WatchedLanes:
         """Split shared lanes whose handlers wait or are slow, and that blocked others at the check `before` already.
-
         Return the lanes that still block, for the next check. `in_time` is true if the watcher got the interpreter at
-        once.
-        """
+        once."""
         # Under the lock the runner of a lane takes no more events from it, and lanes are either ready or not.
         shared_lanes = {
             shared_lane: LaneProgress(shared_lane.started, len(shared_lane.queue))
@@ -221,10 +214,8 @@ class LaneScheduler:
 
     @under_lock
     def take(self, to: Destination, per_lane: int, most: int, now: float) -> list[Lane]:
-        """Start and return ready lanes whose next events join a list of the handler `to`.
-
-        Each lane gives at most `per_lane` events, and all lanes together `most`.
-        """
+        """Start and return ready lanes whose next events join a list of the handler `to`. Each lane gives at most
+        `per_lane` events, and all lanes together `most`."""
         joining = partial(_count_joining, to, per_lane)
         if to.limit_key is not None and self.limited is not None:
             found = self.limited.take_joining(joining, most, to.limit_key)
@@ -294,10 +285,8 @@ class LaneScheduler:
                 return
 
     def evict_slow(self, partitions: Collection[Partition], now: float) -> None:
-        """Park slow events of partitions whose windows are full, so that their cursors can move on. Needs the lock.
-
-        A running event is slow after `SLOW_AFTER` seconds. Events that wait too long for a permit are parked as well.
-        """
+        """Park slow events of partitions whose windows are full, so that their cursors can move on. Needs the lock. A
+        running event is slow after `SLOW_AFTER` seconds. Events that wait too long for a permit are parked as well."""
         late = now - SLOW_AFTER
         for lane in [lane for lane in self._running if lane.started < late and lane.partition in partitions]:
             self._outcomes.evict_slow(lane)

@@ -10,8 +10,7 @@ class SplitPeriod:
 
     A lane may be split needlessly: its runner waited for the interpreter or a processor, and its handlers never wait.
     Lanes cost several times as much as such handlers, so the first period is short. If handlers do wait, the lane is
-    split again after each period, and soon nearly all events get lanes at once.
-    """
+    split again after each period, and soon nearly all events get lanes at once."""
 
     __slots__ = ("_ends", "_length", "is_active")
 

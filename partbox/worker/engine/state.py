@@ -2,8 +2,7 @@
 
 The one lock guards everything that the threads of a process share about partitions. A thread takes the lock once for a
 lane or for a partition's part of a page, not once for an event. Parts that make lanes ready use `LaneScheduler`, and
-parts that end events use `Outcomes`; otherwise the parts do not know each other.
-"""
+parts that end events use `Outcomes`; otherwise the parts do not know each other."""
 
 import heapq
 from collections.abc import Callable, Sequence
@@ -79,12 +78,9 @@ class EngineState:
             self.wakes.release()
 
     def take_dirty(self) -> list[Partition]:
-        """Return the partitions that have something to save, and clear the set.
-
-        Partitions in which a transactional handler runs are left out, because its transaction saves them. A partition
-        that was released may be in the set again, if a lane that started nothing touched it after the release was
-        gathered.
-        """
+        """Return the partitions that have something to save, and clear the set. Partitions in which a transactional
+        handler runs are left out, because its transaction saves them. A partition that was released may be in the set
+        again, if a lane that started nothing touched it after the release was gathered."""
         dirty = [each for each in self.dirty if not each.lost and not each.in_transaction and self._is_current(each)]
         self.dirty.clear()
         return dirty
@@ -105,10 +101,8 @@ class EngineState:
             heapq.heappush(self._wakeups, (at, next(self._ticket), partition, partition.incarnation, key))
 
     def pop_wakeup(self, now: float) -> tuple[Partition, Key] | None:
-        """Return the next partition and key whose wake-up time has come by `now` (monotonic seconds), or None.
-
-        If the partition may not begin yet, the key is put back for `RECHECK_AFTER` seconds later.
-        """
+        """Return the next partition and key whose wake-up time has come by `now` (monotonic seconds), or None. If the
+        partition may not begin yet, the key is put back for `RECHECK_AFTER` seconds later."""
         while self._wakeups and self._wakeups[0][0] <= now:
             _, _, partition, incarnation, key = heapq.heappop(self._wakeups)
             if key not in partition.parked.chains or partition.incarnation != incarnation or partition.is_stopping:

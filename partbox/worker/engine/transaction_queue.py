@@ -30,11 +30,9 @@ class _PartitionQueue:
         return min((lane.queue[0].id for lane in (*self.new.values(), *self.parked) if lane.queue), default=None)
 
     def take(self, partition: Partition, taken: Container[int], fits: EventFilter | None) -> Lane | None:
-        """Remove and return a lane whose head may run now, or None.
-
-        A parked event may run if the saved cursor has passed it, and a new one if it is the next in line. Otherwise the
-        save of the transaction would not pass it (DESIGN 6).
-        """
+        """Remove and return a lane whose head may run now, or None. A parked event may run if the saved cursor has
+        passed it, and a new one if it is the next in line. Otherwise the save of the transaction would not pass it
+        (DESIGN 6)."""
         for lane in self.parked:
             head = lane.queue[0] if lane.queue else None
             if head is None or head.parked is None or not partition.parked.is_passed(head.parked):

@@ -199,11 +199,8 @@ class Transactions:
 
     @under_lock
     def note(self, transaction: OpenTransaction, now: float) -> list[PartitionSave]:
-        """Record the outcomes of all events of a transaction, and return its saves.
-
-        Raise CalledOffError if the transaction must not commit. Raise RuntimeError if a cursor would not pass the
-        effects.
-        """
+        """Record the outcomes of all events of a transaction, and return its saves. Raise CalledOffError if the
+        transaction must not commit. Raise RuntimeError if a cursor would not pass the effects."""
         if transaction.stage is Stage.CONDEMNED:
             raise CalledOffError("a connection was lost meanwhile")
         for lane, _, _ in transaction.judged:
@@ -246,9 +243,7 @@ class Transactions:
     @under_lock
     def failed(self, transaction: OpenTransaction) -> Stage:
         """Stop transactions after a rollback, or after a COMMIT without an answer, until the saved cursors are read.
-
-        Return the stage in which the transaction failed, or CONDEMNED if `suspend` waits for its end.
-        """
+        Return the stage in which the transaction failed, or CONDEMNED if `suspend` waits for its end."""
         if transaction.stage in (Stage.ENDING, Stage.SAVED):
             for lane, event, _ in transaction.judged:
                 lane.partition.progress.unfinish(event.id)

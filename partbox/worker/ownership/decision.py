@@ -13,11 +13,9 @@ from partbox.worker.engine.phase import Phase
 
 
 class Decision(NamedTuple):
-    """The changes to make after a tick.
-
-    `taken` tenures have another owner or none. `surplus` partitions are assigned to others and must drain. `unknown`
-    partitions, with their epochs, are owned and not held. `may_claim`: an assigned partition is free.
-    """
+    """The changes to make after a tick. `taken` tenures have another owner or none. `surplus` partitions are assigned
+    to others and must drain. `unknown` partitions, with their epochs, are owned and not held. `may_claim`: an assigned
+    partition is free."""
 
     taken: list[Tenure]
     surplus: list[int]

@@ -1,8 +1,7 @@
 """Claims, drains and losses of the partitions of one process.
 
 A tick reads the database's state in one statement, `decide` compares it with memory, and each change is one statement,
-one operation of `engine.claims`, and a report.
-"""
+one operation of `engine.claims`, and a report."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -30,10 +29,8 @@ TAKEOVER = (
 
 
 class Tick(NamedTuple):
-    """The result of a tick: an idle check of the log, the partitions with a due row, and seconds to the next one.
-
-    A process without an identity gets an empty result. `is_calm`: nothing has changed since the last tick.
-    """
+    """The result of a tick: an idle check of the log, the partitions with a due row, and seconds to the next one. A
+    process without an identity gets an empty result. `is_calm`: nothing has changed since the last tick."""
 
     idle_check: IdleCheck | None
     due: list[int]
@@ -44,11 +41,9 @@ class Tick(NamedTuple):
 
 
 class Ownership:
-    """The partitions of one instance, whose id is in the process slot. Another id means that all are lost.
-
-    Only the poller's thread uses it, except for `drop_refused`. `claimed` is called with the saved floor of each
-    partition that this process takes up or claims.
-    """
+    """The partitions of one instance, whose id is in the process slot. Another id means that all are lost. Only the
+    poller's thread uses it, except for `drop_refused`. `claimed` is called with the saved floor of each partition that
+    this process takes up or claims."""
 
     def __init__(self, context: Context, claimed: Callable[[int], object]) -> None:
         self._context = context
@@ -88,8 +83,7 @@ class Ownership:
 
         Statements of the lost connection may still arrive, so the epochs are raised (⛨ DESIGN 4). An answer may have
         been lost, so the epochs in memory prove nothing, but no other process can have owned a partition under this
-        identity.
-        """
+        identity."""
         version, self.me = self._slot.version, self._slot.instance
         # The server may have crashed since, and may draw the same ids again.
         self._idle_check = self._last_check = None
@@ -154,10 +148,8 @@ class Ownership:
         self._claims.drain_all(time.monotonic())
 
     def note_leaving(self, conn: Connection[Any]) -> None:
-        """Record once in the instance's row that this process will end, so that its events are not accused.
-
-        The supervisor records the same, unless the supervisor died.
-        """
+        """Record once in the instance's row that this process will end, so that its events are not accused. The
+        supervisor records the same, unless the supervisor died."""
         if self.me is not None and self._leaving_noted != self.me:
             instances.leave(conn, self._schema, self.me)
             self._leaving_noted = self.me
@@ -212,11 +204,8 @@ class Ownership:
             self._on_claimed(row.floor_id)
 
     def _load_parked(self, conn: Connection[Any], versions: dict[int, int]) -> None:
-        """Load the parked rows of partitions whose claim has committed (EVIDENCE B6), and their versions.
-
-        Rows that a save may have changed meanwhile are loaded again. If all tries fail, a later tick finds the old
-        version.
-        """
+        """Load the parked rows of partitions whose claim has committed (EVIDENCE B6), and their versions. Rows that a
+        save may have changed meanwhile are loaded again. If all tries fail, a later tick finds the old version."""
         numbers = list(versions)
         for _ in range(LOAD_TRIES):
             if not numbers:

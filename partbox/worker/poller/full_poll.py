@@ -2,8 +2,7 @@
 
 The next page of a dense backlog is fetched while the current page is handed over, so a process waits for its server no
 longer than it needs for all its other work. A page moves the cursors first, so the next page can be requested; then its
-events go into their lanes. Nothing else uses the connection meanwhile.
-"""
+events go into their lanes. Nothing else uses the connection meanwhile."""
 
 import threading
 import time
@@ -36,10 +35,8 @@ T = TypeVar("T")
 
 @contextmanager
 def prefetch(call: Callable[[], T]) -> Iterator[Future[T]]:
-    """Run `call` in a thread of its own during the `with` block, and yield the future of its result.
-
-    The block ends no earlier than the call. A thread per call costs less than 0.1 ms and leaves nothing to stop.
-    """
+    """Run `call` in a thread of its own during the `with` block, and yield the future of its result. The block ends no
+    earlier than the call. A thread per call costs less than 0.1 ms and leaves nothing to stop."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -72,10 +69,8 @@ class RecordIds(Sequence[tuple[int, int]]):
 
 
 class PollRequest(NamedTuple):
-    """The parameters of one full poll, of ids above `lo` and up to `hi`.
-
-    `cursors` and `asks` are in the order of `credit.partitions`. `alone`: the partitions were just claimed.
-    """
+    """The parameters of one full poll, of ids above `lo` and up to `hi`. `cursors` and `asks` are in the order of
+    `credit.partitions`. `alone`: the partitions were just claimed."""
 
     credit: Credit
     cursors: list[Cursor]
@@ -132,10 +127,8 @@ class FullReader:
         request: PollRequest,
         may_continue: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Read pages while they bring much and `may_continue` returns True. Return True if any records came.
-
-        The next page is fetched while the current page is handed over. Cursors move in the calling thread alone.
-        """
+        """Read pages while they bring much and `may_continue` returns True. Return True if any records came. The next
+        page is fetched while the current page is handed over. Cursors move in the calling thread alone."""
         (polled, asked_at), came = self._fetch_page(conn, request), False
         while True:
             fetched, moved = self._move_cursors(conn, horizon, request, polled, asked_at)
@@ -163,11 +156,9 @@ class FullReader:
         return None if next_request.sweep_plan is None else next_request
 
     def _fetch_page(self, conn: Connection[Any], request: PollRequest) -> tuple[PolledPage, float]:
-        """Fetch a page, and return it with the time at which the statement was sent (monotonic seconds).
-
-        May run in any thread, in one at a time. After a timeout, the next credit is halved: the page may have been too
-        large for the line.
-        """
+        """Fetch a page, and return it with the time at which the statement was sent (monotonic seconds). May run in any
+        thread, in one at a time. After a timeout, the next credit is halved: the page may have been too large for the
+        line."""
         credit, _, asks, shared, lo, hi, sweep_plan, _ = request
         asked_at = time.monotonic()
         try:
@@ -207,11 +198,9 @@ class FullReader:
     def _plan_sweep(
         self, partitions: list[Partition], cursors: list[Cursor], asks: list[ReadRequest], hi: int
     ) -> tuple[list[ReadRequest], Sweep | None]:
-        """Return the asks, and a sweep that replaces separate searches, or None.
-
-        A sweep serves all partitions where little is new, else partitions with a backlog, but not after a thin page. In
-        the returned asks, a partition in the sweep may get more than its share, within its window.
-        """
+        """Return the asks, and a sweep that replaces separate searches, or None. A sweep serves all partitions where
+        little is new, else partitions with a backlog, but not after a thin page. In the returned asks, a partition in
+        the sweep may get more than its share, within its window."""
         if (sweep_plan := brief_sweep(asks, hi)) is not None or not self._is_dense:
             return asks, sweep_plan
         sweep_plan = sweep((ask for cursor, ask in zip(cursors, asks, strict=True) if cursor.full), hi)
@@ -221,10 +210,8 @@ class FullReader:
         return [ask.with_room(sweep_plan.room(ask, most)) for ask, most in zip(asks, widest, strict=True)], sweep_plan
 
     def notify_read(self, rows: Sequence[Row], asked_at: float, late_ids: int) -> None:
-        """Report the rows of a page to observers, with the seconds since `asked_at`, if there are any rows.
-
-        `late_ids` is the number of ids that were searched for late records.
-        """
+        """Report the rows of a page to observers, with the seconds since `asked_at`, if there are any rows. `late_ids`
+        is the number of ids that were searched for late records."""
         if self._is_heard and rows:
             self._observers.read(RecordIds(rows), time.monotonic() - asked_at, late_ids)
 

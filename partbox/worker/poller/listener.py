@@ -7,8 +7,7 @@ session can notify any more.
 A successful LISTEN does not prove that notifications arrive: behind a pooler, or with a `listen_dsn` of another
 database, none ever comes. So the poller sends a probe on its own connection, and does not sleep until the listener has
 heard the probe. A lost connection wakes the poller, which stays awake until a new one hears a probe. Nothing depends on
-a ring (⛨ DESIGN 4).
-"""
+a ring (⛨ DESIGN 4)."""
 
 import threading
 from uuid import uuid4
@@ -29,11 +28,9 @@ JOIN_TIMEOUT = 1.0  # seconds
 
 
 class Listener:
-    """The listening connection of one process, its thread, and its probe.
-
-    Only the poller's thread uses it, except for `_run` and its callees, which are the listener's thread. `is_hearing`
-    is True from the arrival of a probe until the connection is lost.
-    """
+    """The listening connection of one process, its thread, and its probe. Only the poller's thread uses it, except for
+    `_run` and its callees, which are the listener's thread. `is_hearing` is True from the arrival of a probe until the
+    connection is lost."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -102,11 +99,8 @@ class Listener:
         return called
 
     def handle_notification(self, payload: str) -> None:
-        """Handle the probe or a ring, and wake the poller if it concerns this process.
-
-        A ring is for all, for one partition, for all sleepers (`RING_BACK`), or for a changed plan or changed parked
-        rows.
-        """
+        """Handle the probe or a ring, and wake the poller if it concerns this process. A ring is for all, for one
+        partition, for all sleepers (`RING_BACK`), or for a changed plan or changed parked rows."""
         if payload == self._probe_awaited:
             self.is_hearing, self._is_loss_logged = True, False
             wakes = True

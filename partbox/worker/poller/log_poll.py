@@ -34,11 +34,9 @@ FOLLOW_INTERVAL = 1.0
 
 
 class LogReader:
-    """The reader of new records for one process. Only the poller's thread uses it.
-
-    `waits_for_saves`: all partitions have a backlog, and enough of it is in memory. `log_state`: the log at the last
-    poll, if everything that may be read was read, else None.
-    """
+    """The reader of new records for one process. Only the poller's thread uses it. `waits_for_saves`: all partitions
+    have a backlog, and enough of it is in memory. `log_state`: the log at the last poll, if everything that may be read
+    was read, else None."""
 
     def __init__(self, context: Context, payloads: PayloadFetcher) -> None:
         self._credits = context.engine.credits
@@ -117,10 +115,8 @@ class LogReader:
         return has_new
 
     def _poll_quickly(self, conn: Connection[Any], groups: PollGroups) -> tuple[bool, IdleCheck] | None:
-        """Poll.
-
-        Return whether anything came, with the idle check. None: the page does not count, and nothing has moved.
-        """
+        """Poll. Return whether anything came, with the idle check. None: the page does not count, and nothing has
+        moved."""
         shared, horizon = self._horizon.shared, self._horizon
         # Partitions are caught up only after they have read a shared page.
         assert shared is not None
@@ -156,10 +152,8 @@ class LogReader:
         return fetched if not fetched.ends else None
 
     def _is_full_read_due(self, groups: PollGroups) -> bool:
-        """Return True if all should be read in full for the partitions behind.
-
-        That is at once, unless each of these partitions has a backlog, for which its window may have no room.
-        """
+        """Return True if all should be read in full for the partitions behind. That is at once, unless each of these
+        partitions has a backlog, for which its window may have no room."""
         if not groups.behind or not groups.have_backlogs():
             return bool(groups.behind)
         now = time.monotonic()

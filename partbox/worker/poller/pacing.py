@@ -55,9 +55,7 @@ class Pacer:
 
     def next_pause(self, conn: Connection[Any], has_new: bool, log_state: BellPoll | None, nap: float = NAP) -> float:
         """Return the longest pause before the next poll (seconds). `has_new`: the last poll brought records.
-
-        `log_state` is None if there may be more to read. `nap` is the longest pause while the flag is up (seconds).
-        """
+        `log_state` is None if there may be more to read. `nap` is the longest pause while the flag is up (seconds)."""
         now = time.monotonic()
         if has_new:
             self._last_new_at, self._pause = now, self._settings.poll_busy

@@ -2,8 +2,7 @@
 
 Two kinds of rows come back: heads of blocked keys with the rows that may follow them, and due rows that block nothing.
 The engine decides whose turn it is (`engine.parked_scheduler`). Suspects are charged by the fenced save in autocommit,
-so the charge is committed before they run.
-"""
+so the charge is committed before they run."""
 
 import time
 from collections.abc import Collection, Mapping, Sequence

@@ -2,8 +2,7 @@
 
 A statement fetches at most `MAX_FETCH_BYTES` bytes, or one record. The limit is halved after a slow statement, and is
 one record after a cancelled one. A payload that does not come stays in the table: a page ends before its record, and so
-does a chain of parked rows.
-"""
+does a chain of parked rows."""
 
 import time
 from collections import defaultdict
@@ -48,10 +47,8 @@ class PayloadFetcher:
         cap: int,
         clock: int,
     ) -> FetchedPage:
-        """Fetch payloads of the `left_out` rows within `left` bytes, and return the page.
-
-        `greedy` partitions get none.
-        """
+        """Fetch payloads of the `left_out` rows within `left` bytes, and return the page. `greedy` partitions get
+        none."""
         wanted = self._interleave(row[LOG_POSITION] for row in left_out if row[PARTITION] not in greedy)
         fetched = self.fetch(conn, wanted, left)
         self._first_partition = (wanted[len(fetched) - 1][0] + 1) if fetched else self._first_partition + 1

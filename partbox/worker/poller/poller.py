@@ -4,8 +4,7 @@ The poller owns the main connections of the process. If one is lost, all are clo
 forgotten, and reading goes on from the *saved* cursors: after a server crash that lost a tail, ids and transaction ids
 are given out again, and nothing remembered about them holds. Only finished and running events are remembered, by id and
 event id, so that a plain reconnect starts nothing twice. A statement that fails on a live connection resets nothing,
-unless its error says that the session has lost a table or a privilege: then a new session begins, with all checks.
-"""
+unless its error says that the session has lost a table or a privilege: then a new session begins, with all checks."""
 
 import threading
 import time
@@ -139,11 +138,8 @@ class Poller:
                 self._pause_writers()
 
     def begin_session(self, session: Session, *, checked: bool = False) -> None:
-        """Begin a session on new connections, with nothing known of the log.
-
-        Raises `SchemaError` unless this is our schema, in its own cluster, and all of it can be read; not if an earlier
-        session has `checked` this.
-        """
+        """Begin a session on new connections, with nothing known of the log. Raises `SchemaError` unless this is our
+        schema, in its own cluster, and all of it can be read; not if an earlier session has `checked` this."""
         schema = self.context.schema
         if not checked:
             # An answer that could be less than everything must be an error (⛨ DESIGN 4, EVIDENCE I1).

@@ -1,8 +1,7 @@
 """A wakeup: an event that one thread waits for together with a socket.
 
 The poller waits for calls from other threads and for rings on the listener's socket. A thread that read the socket and
-then woke the poller would cost each ring one more thread switch, and one more wait for the interpreter lock.
-"""
+then woke the poller would cost each ring one more thread switch, and one more wait for the interpreter lock."""
 
 import selectors
 import socket
@@ -16,11 +15,9 @@ SELECTOR: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", sele
 
 
 class Wakeup:
-    """An event that any thread sets, and one thread waits for and clears. A socket pair wakes the waiting thread.
-
-    The pair is made when a thread first waits, so a worker that never starts opens nothing. The flag of the bell is
-    another thing, kept by the server.
-    """
+    """An event that any thread sets, and one thread waits for and clears. A socket pair wakes the waiting thread. The
+    pair is made when a thread first waits, so a worker that never starts opens nothing. The flag of the bell is another
+    thing, kept by the server."""
 
     def __init__(self) -> None:
         # True if the poller was woken for another reason than room to read more, so it does not go on to the next page.

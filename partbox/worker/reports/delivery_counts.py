@@ -2,8 +2,7 @@
 
 Counting costs a few dozen nanoseconds per event, so the clock is not read for each event. A handler that runs past the
 next check of the lease is noticed at that check. The counts are reported at the end of a turn, at most every
-`REPORT_INTERVAL` seconds, and before the thread waits for work, because a report costs as much as several events.
-"""
+`REPORT_INTERVAL` seconds, and before the thread waits for work, because a report costs as much as several events."""
 
 import time
 from collections import defaultdict

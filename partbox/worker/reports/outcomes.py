@@ -49,10 +49,8 @@ class EventReports:
     def report_settled(
         self, event: DeliveredEvent, verdict: Verdict | None, result: object = None, seconds: float | None = None
     ) -> None:
-        """Report the outcome of an event that a handler had, or an open circuit refused; None means done.
-
-        `result` is the value that the handler returned, or the exception that it raised.
-        """
+        """Report the outcome of an event that a handler had, or an open circuit refused; None means done. `result` is
+        the value that the handler returned, or the exception that it raised."""
         if self._hears_settled:
             self._observers.settled(event, self._handler_name(event), verdict)
         if verdict is not None:

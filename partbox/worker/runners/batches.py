@@ -2,8 +2,7 @@
 
 A list takes only events that are waiting now, from any number of lanes. Nothing waits for a list to fill up. An event
 that failed before, or that may have killed a process, runs in a list of its own. So the event that makes its list fail
-is found without taking others with it.
-"""
+is found without taking others with it."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -35,10 +34,8 @@ class BatchRunner:
         self._settlement = settlement
 
     def run(self, lane: Lane, endpoint: Endpoint) -> list[Lane]:
-        """Run one list of a sync batch handler, begun at the head of `lane`, in this thread.
-
-        Return the other lanes that gave events to the list. The caller must end them together with `lane`.
-        """
+        """Run one list of a sync batch handler, begun at the head of `lane`, in this thread. Return the other lanes
+        that gave events to the list. The caller must end them together with `lane`."""
         slices, others = self._gather_batch(lane, endpoint)
         if slices and not self._refuse_batch(slices, endpoint):
             try:
@@ -89,10 +86,8 @@ class BatchRunner:
 
     def _take_from_head(self, lane: Lane, endpoint: Endpoint, most: int) -> list[ListPart]:
         """Take up to `most` events for this endpoint from the head of the lane, each with the checks of a single event.
-
         Stop before an event of another endpoint, before an event that must run alone unless it is the first, and before
-        an event that was read in another incarnation of the partition.
-        """
+        an event that was read in another incarnation of the partition."""
         taken: list[DeliveredEvent] = []
         run = self._runner.begin_run(float("inf"))
         incarnation = lane.incarnation
@@ -168,12 +163,9 @@ class BatchRunner:
         result: BaseException | Deferral,
         seconds_each: float | None = None,
     ) -> list[Verdict | None]:
-        """Settle a list that failed or was refused as a whole; return the verdicts.
-
-        The first event of each key is judged by the result. The followers are not charged: they are held if the first
-        event blocks its key, otherwise they are ready again. The circuit counts one failure for the list, that of its
-        first event.
-        """
+        """Settle a list that failed or was refused as a whole; return the verdicts. The first event of each key is
+        judged by the result. The followers are not charged: they are held if the first event blocks its key, otherwise
+        they are ready again. The circuit counts one failure for the list, that of its first event."""
         verdicts: list[Verdict | None] = []
         first_verdicts: dict[tuple[Lane, Key], Verdict | None] = {}
         for lane, event, incarnation in _events_with_lanes(slices):

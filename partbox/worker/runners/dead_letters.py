@@ -6,8 +6,7 @@ error. The row itself stays in any case.
 A thread of its own makes one call at a time; an `async def` hook runs in the event loop of the handlers while the
 thread waits. A call may take as long as the handler of the event. After that it has failed: an async hook is cancelled,
 a sync hook is abandoned with its thread, and a new thread makes the next call. Once `MAX_ABANDONED` calls are
-abandoned, a worker process ends and is replaced. An application makes no further call until one of them returns.
-"""
+abandoned, a worker process ends and is replaced. An application makes no further call until one of them returns."""
 
 import asyncio
 import logging
@@ -111,10 +110,8 @@ class DeadLetters:
         self._engine.wakes.dead_letter = self._wake
 
     def run_once(self, *, pauses: bool = True) -> bool:
-        """Call the targets for the next dead event; return False if there is none.
-
-        `pauses`: a failure delays the others too.
-        """
+        """Call the targets for the next dead event; return False if there is none. `pauses`: a failure delays the
+        others too."""
         dead_letter = self._dead_letters.take(time.monotonic())
         if dead_letter is None:
             return False
@@ -216,10 +213,8 @@ class DeadLetters:
         return None
 
     def _note_end(self, call: _HookCall, failed: BaseException | None, *, leaves_thread: bool = False) -> bool:
-        """Record that the call has ended; False if that is recorded already.
-
-        `leaves_thread`: given up with its thread.
-        """
+        """Record that the call has ended; False if that is recorded already. `leaves_thread`: given up with its
+        thread."""
         with self._end_lock:
             if call.is_ended:
                 return False

@@ -4,8 +4,7 @@ A runner takes lanes from the engine, runs their events in turn and reports whic
 a lane has an `async def` handler, the lane goes on in the event loop, and with a transactional handler in the thread
 for transactions, while the runner takes other lanes. Threads are started on demand. A runner without a lane waits for a
 wakeup; the engine sends one for each runner that must look again (`engine.scheduler`). If all handlers are async, tasks
-of the event loop take lanes as runner threads do (`AsyncRunners`).
-"""
+of the event loop take lanes as runner threads do (`AsyncRunners`)."""
 
 import asyncio
 import threading
@@ -126,9 +125,7 @@ class AsyncRunners:
 
 class RunnerSetup(NamedTuple):
     """The means of the runners: the queue that chooses the next lane, the event loop, and the seconds of a time slice.
-
-    `shared_lanes` allows new events of all keys of a partition to wait in one shared lane.
-    """
+    `shared_lanes` allows new events of all keys of a partition to wait in one shared lane."""
 
     queue: RunQueue
     loop: EventLoop
@@ -184,8 +181,7 @@ class Dispatcher:
 
         Return False if some still run.
 
-        The event loop goes on until `close`.
-        """
+        The event loop goes on until `close`."""
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
         cancelled = self._loop.cancel(max(0.0, until - time.monotonic()))
@@ -202,10 +198,8 @@ class Dispatcher:
         self._loop.disown()
 
     def note_running(self) -> list[Lane]:
-        """Return the lanes that run.
-
-        Write to the slot, for the supervisor, since when the oldest runs and all runners hang.
-        """
+        """Return the lanes that run. Write to the slot, for the supervisor, since when the oldest runs and all runners
+        hang."""
         running = self._scheduler.running()
         oldest = min((lane.started for lane in running), default=0.0)
         now = boottime()
@@ -233,10 +227,8 @@ class Dispatcher:
         return ended
 
     def _run_lanes(self, lanes: list[Lane], run: LaneRun) -> list[Lane]:
-        """Run lanes until the time slice is over, checked at each start of a handler.
-
-        Return the lanes that must be ended.
-        """
+        """Run lanes until the time slice is over, checked at each start of a handler. Return the lanes that must be
+        ended."""
         ended: list[Lane] = []
         for at, lane in enumerate(lanes, start=1):
             if (handoff := self._runner.run(lane, run)) is None:
@@ -276,11 +268,9 @@ class Dispatcher:
         return lanes
 
     def _watch_shared_lanes(self) -> bool:
-        """Watch shared lanes, and split a shared lane whose running event blocks others.
-
-        Return True once this runner is woken, False if nothing has blocked others for `MAX_IDLE_CHECKS` checks. A check
-        that woke up in time got the interpreter at once, so the handlers wait and do not compute.
-        """
+        """Watch shared lanes, and split a shared lane whose running event blocks others. Return True once this runner
+        is woken, False if nothing has blocked others for `MAX_IDLE_CHECKS` checks. A check that woke up in time got the
+        interpreter at once, so the handlers wait and do not compute."""
         idle_checks = 0
         while idle_checks < MAX_IDLE_CHECKS or not self._scheduler.stop_watching(called=False):
             began, before = time.monotonic(), self._last_check
@@ -301,10 +291,8 @@ class Dispatcher:
         return False
 
     def _hand_over(self, lane: Lane, endpoint: Endpoint, tally: Tally | None) -> list[Lane]:
-        """Run the next event of a lane in the way of its handler.
-
-        Return the lanes to end, unless the event loop ends them.
-        """
+        """Run the next event of a lane in the way of its handler. Return the lanes to end, unless the event loop ends
+        them."""
         if tally is not None:
             self._settlement.reports.report_delivered(tally)
         is_limited, others = endpoint.run_kind is RunKind.LIMITED, list[Lane]()
@@ -328,11 +316,8 @@ class Dispatcher:
         return [lane, *others]
 
     async def _run_lane_async(self, lane: Lane, endpoint: Endpoint) -> None:
-        """Run a lane in the event loop, and end the lane.
-
-        If the loop is ended, the lane is not: cancelled events are not done, and a partition with a lane that has not
-        ended is not released.
-        """
+        """Run a lane in the event loop, and end the lane. If the loop is ended, the lane is not: cancelled events are
+        not done, and a partition with a lane that has not ended is not released."""
         others: list[Lane] = []
         try:
             await self._loop.wait_for_slice()

@@ -59,8 +59,7 @@ class Endpoint:
 
     `first_step` calls the handler, or runs an async handler up to its first suspension. `is_plain` is True if an event
     whose handler returned None needs nothing more than to be recorded as done. `run_kind` is the kind of the handler,
-    or LIMITED while the handler has a limit. Runners read both without the lock, which guards the circuit.
-    """
+    or LIMITED while the handler has a limit. Runners read both without the lock, which guards the circuit."""
 
     __slots__ = (
         "_circuit",
@@ -112,11 +111,9 @@ class Endpoint:
         self.set_run_kind(self.kind)
 
     def enter(self, context: Context) -> None:
-        """Run each event in its own copy of this context from now on.
-
-        Context variables that are set for one event are not seen by others. `context` makes the copy, in which
-        `first_step` is run. The transactor runs `wrapped_call` in the copy, within a savepoint.
-        """
+        """Run each event in its own copy of this context from now on. Context variables that are set for one event are
+        not seen by others. `context` makes the copy, in which `first_step` is run. The transactor runs `wrapped_call`
+        in the copy, within a savepoint."""
         self.context: Callable[[], Context] = context.copy
 
     def call(self, given: Any) -> object:
@@ -136,11 +133,9 @@ class Endpoint:
         return not (self._circuit.has_failures or self._hears_each)
 
     def refusal(self, now: float) -> Deferral | None:
-        """Return a deferral if the circuit is open, else None, and then the caller must call the handler.
-
-        An open circuit admits one probe now and then. `now` (monotonic seconds) must be the `started` that `judge` gets
-        later.
-        """
+        """Return a deferral if the circuit is open, else None, and then the caller must call the handler. An open
+        circuit admits one probe now and then. `now` (monotonic seconds) must be the `started` that `judge` gets
+        later."""
         if not self._circuit.has_failures:
             return None
         with self._lock:
@@ -169,17 +164,14 @@ class Endpoint:
 
         `result` is the value that the handler returned, or the error that it raised. `started` is in monotonic seconds.
         With `counts_failure` False the circuit does not count a failure, because another event of the list has counted
-        it. Never raises, not even for a result whose own methods raise.
-        """
+        it. Never raises, not even for a result whose own methods raise."""
         return self._judge_traced(
             event, result, started, partial(self._judge_result, event, result, started, counts_failure=counts_failure)
         )
 
     def timeout_verdict(self, event: DeliveredEvent, error: TimeoutError, started: float) -> Verdict | None:
-        """Return the verdict of an event whose handler is given up.
-
-        The circuit ends with the process, so it is not asked.
-        """
+        """Return the verdict of an event whose handler is given up. The circuit ends with the process, so it is not
+        asked."""
         return self._judge_traced(event, error, started, lambda: self._judge_by_policy(event, error)[0])
 
     def _judge_traced(
@@ -240,11 +232,9 @@ class Endpoint:
         return self.deferral_verdict(event, Deferral(wait, verdict.error or ""))
 
     def _wait(self, now: float) -> float:
-        """Return the seconds for which an event is deferred, spread at random. The caller holds the lock.
-
-        If all events came back at once, the event with the lowest id would always be the probe. An error of its own
-        would keep the circuit open forever.
-        """
+        """Return the seconds for which an event is deferred, spread at random. The caller holds the lock. If all events
+        came back at once, the event with the lowest id would always be the probe. An error of its own would keep the
+        circuit open forever."""
         return self._circuit.wait(now) * random.uniform(*WAIT_SPREAD)
 
     def _judge_by_policy(self, event: DeliveredEvent, error: BaseException) -> tuple[Verdict | None, Advice]:

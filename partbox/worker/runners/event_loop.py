@@ -2,8 +2,7 @@
 
 A handler runs in the task that runs its lane, and may cancel that task or raise SystemExit. In a loop of its own it may
 also cancel all tasks, stop the loop, or end a task by SystemExit. Only `EventLoop.cancel`, or an application that ends
-its loop, ends the task of a lane. Any other cancellation is an error of the handler in which it arrives.
-"""
+its loop, ends the task of a lane. Any other cancellation is an error of the handler in which it arrives."""
 
 import asyncio
 import threading
@@ -34,10 +33,8 @@ CLOSE_TIMEOUT = 2.0  # seconds for the close of one client
 
 @dataclass(slots=True, eq=False)
 class Suspended:
-    """A coroutine that has run up to its first suspension, and the future that it waits for.
-
-    `context` is set by the function that ran the first step.
-    """
+    """A coroutine that has run up to its first suspension, and the future that it waits for. `context` is set by the
+    function that ran the first step."""
 
     coroutine: Any
     waiting: Any
@@ -53,11 +50,9 @@ def run_in_context(context: Context, function: Callable[..., object], *given: An
 
 
 def begin_handler(handler: Callable[..., Any], *given: Any) -> object:
-    """Run an async handler up to its first suspension in the task of its lane.
-
-    Return Suspended, or the returned value or raised error of a handler that never waits. Most handlers that do not
-    wait end here, without a round of the loop.
-    """
+    """Run an async handler up to its first suspension in the task of its lane. Return Suspended, or the returned
+    value or raised error of a handler that never waits. Most handlers that do not wait end here, without a round of
+    the loop."""
     try:
         coroutine = handler(*given)
         if not isinstance(coroutine, CoroutineType):
@@ -106,10 +101,8 @@ def _run_rest(suspended: Suspended) -> Generator[Any, Any, Any]:
 
 
 async def _run_rest_within(timeout: float, suspended: Suspended) -> object:  # noqa: ASYNC109  it bounds the handler
-    """Drive a suspended coroutine to its end.
-
-    After `timeout` seconds cancel it; the TimeoutError shows where it was.
-    """
+    """Drive a suspended coroutine to its end. After `timeout` seconds cancel it; the TimeoutError shows where it
+    was."""
     limit = asyncio.timeout(timeout)
     try:
         async with limit:
@@ -141,10 +134,8 @@ class EventLoop:
         self._blocked = False
 
     def adopt(self, loop: asyncio.AbstractEventLoop, ended: Callable[[], object]) -> None:
-        """Run handlers in the application's loop, which is also the caller's.
-
-        `ended` is called if the application cancels all tasks of the loop, as it does before it ends the loop.
-        """
+        """Run handlers in the application's loop, which is also the caller's. `ended` is called if the application
+        cancels all tasks of the loop, as it does before it ends the loop."""
         self._host = ApplicationLoop(loop, ended)
 
     @property
@@ -166,10 +157,8 @@ class EventLoop:
         self._host.call(partial(self._start_task, run_lanes))
 
     def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
-        """Run a coroutine, no handler, for another thread.
-
-        Cancelling the future cancels its task; `cancel` does not.
-        """
+        """Run a coroutine, no handler, for another thread. Cancelling the future cancels its task; `cancel` does
+        not."""
         return self._host.submit(function)
 
     def call_soon(self, callback: Callable[[], object]) -> None:
@@ -177,10 +166,8 @@ class EventLoop:
         self._host.call(callback)
 
     def slice_bounds(self, began: float, seconds: float) -> tuple[float, float]:
-        """Return the end of a slice of `seconds` that began at `began`, and the latest end if its handlers wait.
-
-        Both are monotonic seconds. The latest end is 0.0 where a slice is not extended.
-        """
+        """Return the end of a slice of `seconds` that began at `began`, and the latest end if its handlers wait. Both
+        are monotonic seconds. The latest end is 0.0 where a slice is not extended."""
         ends = self._host.until(began, seconds)
         return ends, began + seconds if self._host.is_shared else 0.0
 
@@ -211,10 +198,8 @@ class EventLoop:
     @coroutine
     def run_rest(suspended: Suspended, timeout: float | None, task: Any) -> Generator[Any, Any, object]:
         """Run the rest of a suspended handler; return its value or error, a TimeoutError after `timeout` seconds.
-
         Raises only if the task must end. Most handlers have no timeout, so this is a generator: each wait then goes
-        through one coroutine less.
-        """
+        through one coroutine less."""
         result: object
         try:
             result = (
@@ -233,10 +218,8 @@ class EventLoop:
         return result
 
     def cancel(self, patience: float = 0.0) -> bool:
-        """Wait `patience` seconds for handlers that run, then cancel them. Return True if some were left.
-
-        Also True if the loop is blocked or does not run. A handler that resists cancellation is left behind.
-        """
+        """Wait `patience` seconds for handlers that run, then cancel them. Return True if some were left. Also True if
+        the loop is blocked or does not run. A handler that resists cancellation is left behind."""
         if not self._host.is_alive:
             return self._cancel_later()
         try:
@@ -252,10 +235,8 @@ class EventLoop:
         self._host.end(blocked=self._blocked)
 
     def _run_and_wait(self, function: Callable[[], Coroutine[Any, Any, T]], patience: float) -> T:
-        """Run a coroutine even if a handler cancels all tasks.
-
-        Raise TimeoutError if the loop is blocked or has ended.
-        """
+        """Run a coroutine even if a handler cancels all tasks. Raise TimeoutError if the loop is blocked or has
+        ended."""
         until = time.monotonic() + patience
         while not self._host.ended:
             with suppress(CancelledError):

@@ -32,8 +32,7 @@ class LaneRun:
 
     `ends` is in monotonic seconds, `lease_checked_at` in Unix seconds. `tally` counts deliveries, or is None if nothing
     reads them. Only handlers of `kind` are run. `has_waited` is True once a handler has suspended, so that other tasks
-    have run. In the application's loop the slice may then last until `latest_end` (0.0 elsewhere: no extension).
-    """
+    have run. In the application's loop the slice may then last until `latest_end` (0.0 elsewhere: no extension)."""
 
     ends: float
     lease_checked_at: float
@@ -69,10 +68,8 @@ class LaneRunner:
         return self._engine.limits.covers(lane)
 
     def next(self, ended: list[Lane], tally: Tally | None) -> list[Lane] | NoLane:
-        """End the lanes and return the next lanes or why there are none.
-
-        `tally` is reported before the runner waits.
-        """
+        """End the lanes and return the next lanes or why there are none. `tally` is reported before the runner
+        waits."""
         unreported = tally if tally is not None and tally.oldest is not None else None
         trusted = self.may_start()
         lanes = self._engine.scheduler.next(ended, monotonic(), trusted=trusted, waits=unreported is None)
@@ -84,11 +81,9 @@ class LaneRunner:
     def run(self, lane: Lane, run: LaneRun) -> Handoff | None:  # noqa: PLR0915
         # Long, because `next_event`, the call and `Settlement.settle_result` are inlined here. Most events go through
         # nothing else, and one more call for each event is measurable.
-        """Run events of the lane until the slice is over, the lane is empty, or an event needs another runner.
-
-        Return None at the end. Return an endpoint and None if the next event is of another kind of handler. Return an
-        endpoint and Suspended if the async handler of the current event waits.
-        """
+        """Run events of the lane until the slice is over, the lane is empty, or an event needs another runner. Return
+        None at the end. Return an endpoint and None if the next event is of another kind of handler. Return an endpoint
+        and Suspended if the async handler of the current event waits."""
         partition, routes, only_route, tally, claim = (
             lane.partition,
             self.routes,
@@ -203,10 +198,8 @@ class LaneRunner:
         return None
 
     def may_start(self) -> bool:
-        """Return True if a handler may start now, within the lease (⛨ DESIGN 5).
-
-        The check reads the wall clock, because that jumps over every pause of the process or its machine.
-        """
+        """Return True if a handler may start now, within the lease (⛨ DESIGN 5). The check reads the wall clock,
+        because that jumps over every pause of the process or its machine."""
         now = time()
         if -TRUST_SPAN < now - self._trusted_at < TRUST_SPAN:
             return True

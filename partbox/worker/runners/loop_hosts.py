@@ -5,8 +5,7 @@ runner tasks together get one time slice in each round of the loop, then the oth
 
 An application that cancels all tasks of its loop is ending, as `asyncio.run` does at its end. The runner tasks end too
 then, and charge no event. A guard task, which only waits and is unknown to others, shows that this has happened
-(`_loop_guards`). A task that a handler cancels, which any handler can do to its own task, goes on.
-"""
+(`_loop_guards`). A task that a handler cancels, which any handler can do to its own task, goes on."""
 
 import asyncio
 import sys
@@ -115,11 +114,9 @@ class ThreadLoop:
         loop.close()
 
     def disown(self) -> None:
-        """End a forked process that was forked by a handler of this loop, once the handler returns to the loop.
-
-        Called in the fork. The coroutine of the handler cannot go on there. Other handlers must not, because they go on
-        in the parent. The loop cannot either, because it shares its selector with the parent.
-        """
+        """End a forked process that was forked by a handler of this loop, once the handler returns to the loop. Called
+        in the fork. The coroutine of the handler cannot go on there. Other handlers must not, because they go on in the
+        parent. The loop cannot either, because it shares its selector with the parent."""
         if self._loop is not None and self._thread is not None and self._thread.ident == threading.get_ident():
             _exit_with_loop(self._loop, _outermost_frame)
 
@@ -149,9 +146,7 @@ class ThreadLoop:
 
 class ApplicationLoop:
     """The application's event loop, which runs in this thread. Handlers see the context variables that are set here.
-
-    The methods are the same as those of `ThreadLoop`.
-    """
+    The methods are the same as those of `ThreadLoop`."""
 
     is_shared = True
 
@@ -206,10 +201,8 @@ class ApplicationLoop:
         return task
 
     def until(self, began: float, seconds: float) -> float:
-        """Return the end of the slice that all runners share.
-
-        After it, each runner handles at most one more event of a lane.
-        """
+        """Return the end of the slice that all runners share. After it, each runner handles at most one more event of a
+        lane."""
         if self._round_passed and began > self._slice_end:
             self._slice_end = began + min(seconds, SLICE)
             self._round_passed = False
@@ -217,11 +210,9 @@ class ApplicationLoop:
         return self._slice_end
 
     def next_slice(self) -> "asyncio.Future[None] | None":
-        """Return the future that a runner must await before its next slice, or None if a slice may begin.
-
-        Waiting runners are queued. The first runner is woken when a slice may begin. This runner wakes the next, which
-        runs if a handler of the first runner waits before the slice is over.
-        """
+        """Return the future that a runner must await before its next slice, or None if a slice may begin. Waiting
+        runners are queued. The first runner is woken when a slice may begin. This runner wakes the next, which runs if
+        a handler of the first runner waits before the slice is over."""
         if not self._is_slice_over():
             return None
         self._waiting.append(waiting := self.loop.create_future())
@@ -275,8 +266,7 @@ def _exit_with_loop(loop: asyncio.AbstractEventLoop, outermost_frame: Callable[[
     `outermost_frame` returns the frame that the loop called.
 
     The ready queue of a loop in Python can be cleared. uvloop's cannot, so with uvloop the process ends when that frame
-    returns or waits.
-    """
+    returns or waits."""
     ready = getattr(loop, "_ready", None)
     if ready is not None:
         ready.clear()

@@ -7,8 +7,7 @@ use it, a request and a handler may share one connection and so one transaction,
 `async def` and have a loop of their own: in the application's loop they may use its pools. A pool that exists when a
 worker starts in a running loop belongs to that loop. Any other pool belongs to the loop that uses it first. The loop of
 handlers is refused pools of other loops, and other loops are refused pools of handlers. Loops of the application are
-not guarded against each other.
-"""
+not guarded against each other."""
 
 import asyncio
 import gc
@@ -42,10 +41,8 @@ _owner_loops: WeakKeyDictionary[Any, asyncio.AbstractEventLoop] = WeakKeyDiction
 
 
 def guard_pools(other_loop: asyncio.AbstractEventLoop | None = None) -> None:
-    """Refuse pools that are used from two loops, in the libraries imported now.
-
-    Existing pools belong to `other_loop`.
-    """
+    """Refuse pools that are used from two loops, in the libraries imported now. Existing pools belong to
+    `other_loop`."""
     kinds = []
     for module, (name, method) in POOLS.items():
         if module in sys.modules:

@@ -1,8 +1,7 @@
 """Enter the lifespan of a process before its first handler, and leave it after its last.
 
 An async lifespan runs in one task of the handlers' loop, a sync lifespan in one thread. So an object that is bound to
-the task or thread that opened it (a task group, a connection of sqlite3) is closed there too.
-"""
+the task or thread that opened it (a task group, a connection of sqlite3) is closed there too."""
 
 import asyncio
 import logging
@@ -64,10 +63,8 @@ class ProcessLifespan:
             self._running.give_up()
 
     def leave(self, timeout: float) -> None:
-        """Run the rest of the lifespan within `timeout` seconds, but at least a second.
-
-        After that an async lifespan is cancelled. A sync lifespan is left behind with its thread.
-        """
+        """Run the rest of the lifespan within `timeout` seconds, but at least a second. After that an async lifespan is
+        cancelled. A sync lifespan is left behind with its thread."""
         running, self._running = self._running, None
         if running is None or self._lifespan is None:
             return
@@ -248,10 +245,8 @@ class _TaskLifespan(_RunningLifespan):
         self._entry_ended.set()
 
     async def _wait_until_left(self) -> None:
-        """Wait until the lifespan must be left.
-
-        Only a cancellation of all tasks of the application's loop ends it earlier.
-        """
+        """Wait until the lifespan must be left. Only a cancellation of all tasks of the application's loop ends it
+        earlier."""
         while not self._leave_requested.is_set():
             waiting = self._leave_requested.wait()
             await (await_undisturbed(waiting) if self._loop.application_loop is None else waiting)

@@ -3,8 +3,7 @@
 The steps are: refuse, call, judge, settle, report. Sync, async, batch and transactional handlers differ only in the
 call. The circuit may refuse the event before the call. After the call the endpoint judges the result, the engine
 records the verdict (`engine.outcomes`), and observers are notified. An event that is plainly done skips all this,
-because its lane records it.
-"""
+because its lane records it."""
 
 import asyncio
 import threading

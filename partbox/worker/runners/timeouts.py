@@ -3,8 +3,7 @@
 The event loop cancels async handlers that are over their timeout. A sync handler cannot be cancelled, nor can an async
 handler that blocks the loop or resists. Then the event is parked and the attempt is charged, the process releases all
 other partitions and exits, and the supervisor replaces it. An embedded worker only logs, because the application must
-not end.
-"""
+not end."""
 
 import logging
 import time
@@ -30,11 +29,9 @@ CHECK_INTERVAL = 0.02  # seconds between two checks; the poller steps up to a th
 
 @dataclass(eq=False)
 class HandlerTimeouts:
-    """A watch over the handlers of one process. The poller's thread calls it between its steps.
-
-    `abandoned_partitions` are partitions with handlers that were given up. `is_replaceable` is True if a supervisor
-    replaces this process when it exits.
-    """
+    """A watch over the handlers of one process. The poller's thread calls it between its steps. `abandoned_partitions`
+    are partitions with handlers that were given up. `is_replaceable` is True if a supervisor replaces this process when
+    it exits."""
 
     _engine: Engine
     _routes: Routes[Endpoint]

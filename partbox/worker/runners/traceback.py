@@ -2,8 +2,7 @@
 
 An error may be any object of the application. The error is read through the descriptors of BaseException, which
 subclasses cannot override. If formatting fails all the same, only the text is lost. No values are shown: neither locals
-nor notes.
-"""
+nor notes."""
 
 import linecache
 import os
@@ -46,11 +45,9 @@ def application_frames(error: BaseException) -> TracebackType | None:
 
 
 def trace_of(error: BaseException, limit: int) -> str | None:
-    """Return the last `limit` characters of the traceback as storable text, or None.
-
-    Causes come first, as far as they fit. None if no frame belongs to the application, and for events that partbox
-    itself finds undecodable or unroutable.
-    """
+    """Return the last `limit` characters of the traceback as storable text, or None. Causes come first, as far as they
+    fit. None if no frame belongs to the application, and for events that partbox itself finds undecodable or
+    unroutable."""
     try:
         return (
             None

@@ -1,7 +1,6 @@
 """Run one transaction of transactional handlers, from its first event to the commit.
 
-The save is the last statement (DESIGN 6).
-"""
+The save is the last statement (DESIGN 6)."""
 
 import time
 from contextlib import suppress
@@ -56,8 +55,7 @@ class Blame:
     Then its events run one by one until one of them fails again, and that event is charged. The same holds for a
     handler that ends the transaction or closes the connection. A connection that breaks is an event's error only if it
     breaks twice in a row while the same event runs. Other events may also cause a lock timeout, a deadlock or a
-    serialization failure, so the event runs again without them before it is charged.
-    """
+    serialization failure, so the event runs again without them before it is charged."""
 
     def __init__(self) -> None:
         self._single_runs = 0  # the number of events that run one at a time
@@ -76,9 +74,7 @@ class Blame:
 
     def spare_event(self, event: DeliveredEvent, error: BaseException, *, has_others: bool) -> bool:
         """Return True if other events may have caused the error, so that the event must run again before it is charged.
-
-        `has_others`: its transaction has other events that are done, and holds their locks.
-        """
+        `has_others`: its transaction has other events that are done, and holds their locks."""
         state = sqlstate_of(error)
         if has_others:
             return state in SHARED_ERRORS
@@ -102,11 +98,8 @@ class Blame:
         self._broke_at = error.pair
 
     def note_failure(self, pairs: list[RecordIdentity], error: Error, *, saved: bool) -> None:
-        """Record that a transaction of these events failed at its end. `saved`: after the save, at the commit.
-
-        Handlers have caused a failure at the commit. An earlier failure is theirs too, unless the server was the
-        reason.
-        """
+        """Record that a transaction of these events failed at its end. `saved`: after the save, at the commit. Handlers
+        have caused a failure at the commit. An earlier failure is theirs too, unless the server was the reason."""
         if not saved and (not isinstance(error, DatabaseError) or isinstance(error, OperationalError)):
             return
         self._single_runs = len(pairs)
@@ -223,20 +216,16 @@ class Transaction:
 
     @staticmethod
     def _find_end_error(effects: Effects, event: DeliveredEvent, result: object) -> Exception:
-        """Return the error of an event that has committed the transaction. Raise GoneError if that is lost.
-
-        After such a commit the earlier events are done for good. A new transaction, which begins here, saves them.
-        """
+        """Return the error of an event that has committed the transaction. Raise GoneError if that is lost. After such
+        a commit the earlier events are done for good. A new transaction, which begins here, saves them."""
         gone = GoneError(event, result)
         if effects.conn.closed or not effects.begin_anew():
             raise gone
         return RuntimeError(f"{gone}: it has committed it, and what it did until then stays")
 
     def _put_back_spared(self, endpoint: Endpoint, lane: Lane, event: DeliveredEvent, error: BaseException) -> bool:
-        """Put back an event that left nothing, if others may have caused its error and it is not parked.
-
-        Return True then.
-        """
+        """Put back an event that left nothing, if others may have caused its error and it is not parked. Return True
+        then."""
         if not self._parts.blame.spare_event(event, error, has_others=self._holds_locks):
             return False
         if not self._transactions.note_undone(self.open_transaction, lane, event):

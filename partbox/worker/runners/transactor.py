@@ -43,10 +43,8 @@ _EFFECTS_CLASSES = {
 
 
 class EffectsByKind:
-    """The effects of one process, one per kind of transaction in use, created anew for each session.
-
-    The transactor's thread uses the effects. The poller's thread uses `check` and `needs_lent_conn`.
-    """
+    """The effects of one process, one per kind of transaction in use, created anew for each session. The transactor's
+    thread uses the effects. The poller's thread uses `check` and `needs_lent_conn`."""
 
     def __init__(self, context: Context, kinds: Collection[TransactionKind], loop: EventLoop) -> None:
         self._context = context
@@ -123,10 +121,8 @@ class Transactor:
         self._thread.start()
 
     def stop(self, timeout: float) -> bool:
-        """End the thread after the current transaction.
-
-        After `timeout` seconds cancel an async handler and return False.
-        """
+        """End the thread after the current transaction. After `timeout` seconds cancel an async handler and return
+        False."""
         self._stopped.set()
         self._work_ready.set()
         self._thread.join(timeout)
@@ -221,10 +217,8 @@ class Transactor:
             self._reports.report_delivered(tally)
 
     def _call_hooks(self, effects: Effects) -> None:
-        """Call the hooks that wait for the commit.
-
-        Their errors are only logged, because nothing can be undone any more.
-        """
+        """Call the hooks that wait for the commit. Their errors are only logged, because nothing can be undone any
+        more."""
         calls = [*effects.hooks()]
         if calls:
             self._call_hook(lambda: effects.drive(lambda: [*map(self._call_hook, calls)]))

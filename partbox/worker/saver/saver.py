@@ -8,8 +8,7 @@ A save starts no sooner than 50 ms after the last one, and after 25 times the du
 (D1). An open transaction anywhere in the database keeps old row versions alive, which makes each save slower than the
 one before. A save of few events, or of many partitions with little progress each, waits up to 200 ms for more, unless
 the poller or an urgent change waits for it. A save that releases partitions starts as soon as they are quiet, after 10
-ms or the duration of the last save, because nobody handles their events meanwhile.
-"""
+ms or the duration of the last save, because nobody handles their events meanwhile."""
 
 import threading
 import time
@@ -172,11 +171,9 @@ class Saver:
         )
 
     def save(self, conn: Connection[Any], me: UUID) -> float:
-        """Save all unsaved work as instance `me`, and return the seconds that the server took.
-
-        Lost partitions are reported and left out. The rest of a full or failed call is kept for the next one. While the
-        thread runs, only the thread may call this.
-        """
+        """Save all unsaved work as instance `me`, and return the seconds that the server took. Lost partitions are
+        reported and left out. The rest of a full or failed call is kept for the next one. While the thread runs, only
+        the thread may call this."""
         waiting = self._gather()
         total = 0.0
         while waiting:
@@ -220,10 +217,8 @@ class Saver:
 
 
 def save_delay(unsaved: UnsavedWork, enough: int) -> float:
-    """Return the seconds to wait for more progress, or 0 to save now.
-
-    A save costs a statement, and about 170 bytes of WAL per partition: `enough` finished records are worth that.
-    """
+    """Return the seconds to wait for more progress, or 0 to save now. A save costs a statement, and about 170 bytes of
+    WAL per partition: `enough` finished records are worth that."""
     if unsaved.is_urgent:
         return 0.0
     if unsaved.finished < FEW_FINISHED and not unsaved.is_awaited:

@@ -1,8 +1,7 @@
 """Transactions on an async connection of psycopg, in the event loop of async handlers.
 
 The connection belongs to this module. The transactor's thread submits each step to the loop and waits for the step. The
-call of a handler with its savepoint is one step.
-"""
+call of a handler with its savepoint is one step."""
 
 import asyncio
 import contextvars

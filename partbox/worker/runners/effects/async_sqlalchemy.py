@@ -2,8 +2,7 @@
 
 SQLAlchemy's async side is its sync side in a greenlet that awaits the driver. The transaction works in the same way: it
 runs in a greenlet like a sync transaction, except that handlers and driver calls are awaited. The transactor's thread
-waits for the whole transaction, because submitting each step took a tenth of the time of an event.
-"""
+waits for the whole transaction, because submitting each step took a tenth of the time of an event."""
 
 import asyncio
 import contextvars

@@ -1,8 +1,7 @@
 """Transactions of Django: `transaction.atomic()` on Django's own connection to the outbox's database.
 
 Handlers receive no connection, because models use that connection by themselves. Writes on other connections of Django
-are refused.
-"""
+are refused."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -142,10 +141,8 @@ def alias() -> str:
 
 @contextmanager
 def within(django: Any, limit: Deadline, behind: Callable[[], str] = str) -> Iterator[None]:
-    """Hold a savepoint in the transaction of a Django connection, and refuse writes on other connections.
-
-    The statements that `behind` returns follow the release of the savepoint in the same message.
-    """
+    """Hold a savepoint in the transaction of a Django connection, and refuse writes on other connections. The
+    statements that `behind` returns follow the release of the savepoint in the same message."""
     block = transaction.atomic(using=django.alias)
     with limit:
         block.__enter__()

@@ -36,12 +36,9 @@ class NotDone(Exception):
 
 
 class Effects:
-    """Transactions of one kind, run one after another by the transactor's thread.
-
-    `conn` is psycopg's connection below the library. `session` is a connection of the worker's session: the lent
-    connection if `needs_lent_conn`. `loop` runs async handlers. Errors of the transaction itself are psycopg's, even
-    below another library.
-    """
+    """Transactions of one kind, run one after another by the transactor's thread. `conn` is psycopg's connection below
+    the library. `session` is a connection of the worker's session: the lent connection if `needs_lent_conn`. `loop`
+    runs async handlers. Errors of the transaction itself are psycopg's, even below another library."""
 
     needs_lent_conn: ClassVar[bool] = True
     """True if the transactions use a connection that the poller lends, else they have their own."""
@@ -95,10 +92,8 @@ class Effects:
         self._xid = self.run(self.begin_script)[0] or ""
 
     def begin_anew(self) -> bool:
-        """Begin another transaction after a handler has committed this one. Return False if nothing was committed.
-
-        The library is not informed: in its view the same transaction goes on.
-        """
+        """Begin another transaction after a handler has committed this one. Return False if nothing was committed. The
+        library is not informed: in its view the same transaction goes on."""
         try:
             self.run(b"rollback")
             if self.run(scripts.status_script(self._xid)) != ("committed",):

@@ -3,8 +3,7 @@
 A session begins within its savepoint. There it is flushed and its `before_commit` hooks are called. The session stays
 open until the COMMIT of the whole transaction, after which its `after_commit` hooks are called, or its `after_rollback`
 hooks after a rollback. Calls that would end the transaction are refused. Everything here is SQLAlchemy's synchronous
-side, which an AsyncSession has too.
-"""
+side, which an AsyncSession has too."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -67,9 +66,7 @@ def guard_class(kind: Any) -> Any:
 
 class JoinedSession:
     """A session in a savepoint, with a session transaction that stays open until the connection's transaction ends.
-
-    `trailing_script` holds statements that follow the release of the savepoint in the same message.
-    """
+    `trailing_script` holds statements that follow the release of the savepoint in the same message."""
 
     trailing_script = b""
 

@@ -147,8 +147,7 @@ def send_plain_savepoints(engine: Engine, run: Callable[[bytes], object]) -> Non
     SQLAlchemy would compile each of them, because no two are alike.
 
     `run` executes a script past SQLAlchemy: the release of an event's savepoint with the statements after it, each of
-    which would otherwise cost a cursor of psycopg and a result.
-    """
+    which would otherwise cost a cursor of psycopg and a result."""
 
     def send(command: str, on: Connection, savepoint: str) -> None:
         trailing_script: bytes | None = on.info.get(TRAILING_SCRIPT)
