@@ -358,4 +358,4 @@ def install(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(partition, "deque", LaneQueue)
     patch.setattr(LaneQueue, "taken", staticmethod(lambda waiting: Process.acting.take(waiting)))
     patch.setattr(full_poll, "prefetch", _at_once)
-    patch.setattr(transactor, "RETRY", 0.0)
+    patch.setattr(transactor, "RETRY_DELAY", 0.0)

@@ -361,7 +361,7 @@ def test_nothing_is_lost_doubled_or_reordered_by_the_engine_that_ships(
     monkeypatch.setattr(progress_rules, "MAX_LATE_PAGES", late_pages)
     monkeypatch.setattr(read_budget, "LEAST_SHARE", 3)
     monkeypatch.setattr(read_budget, "GUESSED_BYTES", 500)
-    monkeypatch.setattr(limited_queue, "FEW", 2)
+    monkeypatch.setattr(limited_queue, "MIN_LANES", 2)
     monkeypatch.setattr(limited_queue, "KEEP_SECONDS", 0.2)
     monkeypatch.setattr(saver, "IDLE_ADVANCE", 2.0)
     run_state_machine_as_test(EngineMachine, settings=PROFILE)
@@ -371,7 +371,7 @@ def test_nothing_is_lost_doubled_or_reordered_that_waits_for_permits_in_a_flood(
     monkeypatch: pytest.MonkeyPatch, stage: tuple[asyncio.AbstractEventLoop, ModelClock]
 ) -> None:
     EngineMachine.loop, EngineMachine.clock = stage
-    monkeypatch.setattr(limited_queue, "FEW", 1)
+    monkeypatch.setattr(limited_queue, "MIN_LANES", 1)
     monkeypatch.setattr(limited_queue, "KEEP_SECONDS", 0.2)
     monkeypatch.setattr(read_budget, "LEAST_SHARE", 3)
     monkeypatch.setattr(saver, "IDLE_ADVANCE", 2.0)

@@ -124,7 +124,7 @@ def test_what_is_read_of_a_partition_that_is_to_be_released_is_in_hand_when_it_m
     with reading.engine.lock:
         partition.drain()
         page = Page("1:1:", 0)
-        partition.cursor.to(ReadMode.CUT, page, CutPage(page, 0))  # its last piece comes
+        partition.cursor.enter_mode(ReadMode.CUT, page, CutPage(page, 0))  # its last piece comes
     reading.reader.regroup()
     reading.on(goes_on=False)
     assert partition.cursor.cut is None

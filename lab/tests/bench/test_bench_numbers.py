@@ -29,7 +29,7 @@ from partbox_lab.bench.node import halves
 from partbox_lab.bench.paced_publisher import one_for_each_partition
 from partbox_lab.bench.rounds import compared, in_turn, latencies, quantile, ratio, rotated
 from partbox_lab.bench.sender import aggregate, schedule
-from partbox_lab.bench.statements import OwnedPartition
+from partbox_lab.bench.statements import BenchPartition
 
 RATES = st.lists(st.floats(min_value=1, max_value=1e6), min_size=1, max_size=9)
 
@@ -168,8 +168,8 @@ def test_an_event_after_a_later_one_of_its_aggregate_is_reordered():
 
 def test_a_partition_has_moved_if_it_was_claimed_anew():
     one, two = UUID(int=1), UUID(int=2)
-    before = [OwnedPartition(0, one, 5), OwnedPartition(1, one, 5), OwnedPartition(2, one, 5)]
-    after = [OwnedPartition(0, one, 5), OwnedPartition(1, two, 6), OwnedPartition(2, one, 7)]
+    before = [BenchPartition(0, one, 5), BenchPartition(1, one, 5), BenchPartition(2, one, 5)]
+    after = [BenchPartition(0, one, 5), BenchPartition(1, two, 6), BenchPartition(2, one, 7)]
     assert moved(before, after) == 2
 
 

@@ -62,7 +62,7 @@ class Thresholds(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence:  # one field for each part that is read, of which each check takes some
     """Everything that was read, one field for each part. A part that could not be read is None or empty, and in
     `unread`."""
 

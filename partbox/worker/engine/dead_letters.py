@@ -70,7 +70,7 @@ class DeadLetterQueue:
         return int(not list_in_memory and now >= self._resumes_at)
 
     def add(self, dead_letter: DeadLetter) -> None:
-        """Queue a dead event for the hook; if there is no hook, record it as delivered. Lock held."""
+        """Queue a dead event for the hook; if there is no hook, record it as delivered. The caller holds the lock."""
         if self._has_hook:
             self._waiting.append(dead_letter)
             self._state.wakes.dead_letter()

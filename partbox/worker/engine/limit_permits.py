@@ -117,7 +117,7 @@ class LimitPermits:
             self._wake_drivers(limited)
 
     def _fetch_evicted(self) -> None:
-        """Wake the poller to load evicted rows whose turn is near. Lock held."""
+        """Wake the poller to load evicted rows whose turn is near. The caller holds the lock."""
         called = False
         for partition, _, key, row, _ in () if self._queue is None else self._queue.take_returning():
             called = True
@@ -131,7 +131,7 @@ class LimitPermits:
             self._state.wakes.poll()
 
     def _wake_drivers(self, limited: LimitedQueue) -> None:
-        """Wake runners for lanes that may start, and the poller if its timer is late. Lock held."""
+        """Wake runners for lanes that may start, and the poller if its timer is late. The caller holds the lock."""
         self._scheduler.call_runners(len(limited))
         if limited.advance_timer():
             self._state.wakes.poll()

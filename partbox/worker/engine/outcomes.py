@@ -185,7 +185,8 @@ class Outcomes:
         return exceptional
 
     def record(self, lanes: Iterable[Lane]) -> None:
-        """Record the rows in `done` of these lanes. Lanes of one partition must be adjacent. Needs the lock."""
+        """Record the rows in `done` of these lanes. Lanes of one partition must be adjacent. The caller holds the
+        lock."""
         for partition, neighbours in groupby(lanes, _partition):
             done: list[Row] = []
             incarnation = None if partition.phase is Phase.LOST else partition.incarnation
@@ -201,7 +202,8 @@ class Outcomes:
                 self._state.mark_dirty(partition)
 
     def note(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None) -> None:
-        """Finish the event, or park it with `verdict`. Park the lane too if that blocks the key. Needs the lock."""
+        """Finish the event, or park it with `verdict`. Park the lane too if that blocks the key. The caller holds the
+        lock."""
         partition = lane.partition
         if verdict is None:
             partition.settle_done(event)
@@ -209,7 +211,8 @@ class Outcomes:
             lane.lane_behind(event).park_waiting()
 
     def evict(self, lane: Lane, delay: float, now: float) -> ParkedRow:
-        """Park the head of a lane that waits for a permit, and the events behind it. Return its row. Needs the lock."""
+        """Park the head of a lane that waits for a permit, and the events behind it. Return its row. The caller holds
+        the lock."""
         event, partition = lane.queue.popleft(), lane.partition
         # If the database has the head as waiting already, its row is not saved again.
         if partition.parked.put_off(event, now, delay):
@@ -228,14 +231,15 @@ class Outcomes:
         return row
 
     def park_behind_head(self, lane: Lane) -> None:
-        """Park the events behind the parked head of a lane that waits for a permit. Needs the lock."""
+        """Park the events behind the parked head of a lane that waits for a permit. The caller holds the lock."""
         head = lane.queue.popleft()
         lane.park_waiting()
         lane.queue.append(head)
         self._state.mark_dirty(lane.partition)
 
     def evict_slow(self, lane: Lane, verdict: Verdict | None = None) -> None:
-        """Park a running event that takes long, and the events behind it, while its handler goes on. Needs the lock."""
+        """Park a running event that takes long, and the events behind it, while its handler goes on. The caller holds
+        the lock."""
         # The cursor can then move on past a full window (DESIGN 6). The row is `ready`, unless `verdict` says that the
         # event is over its timeout.
         partition, event = lane.partition, lane.current
@@ -252,7 +256,7 @@ class Outcomes:
             self._park_running(lane, event, verdict or Verdict(RowState.READY, event.attempt - 1, None, True, None))
 
     def end(self, lanes: Iterable[Lane]) -> None:
-        """Record the done events of lanes that have stopped running. Needs the lock."""
+        """Record the done events of lanes that have stopped running. The caller holds the lock."""
         self.record(lanes)
         if self._followers:
             for lane in lanes:

@@ -178,8 +178,8 @@ class ParkedScheduler:
         return buried
 
     def queue_chain(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
-        """Queue the events of rows of one blocked key, in order. Lock held. An event of the key may have failed or been
-        put back since, so newer events in memory are parked first."""
+        """Queue the events of rows of one blocked key, in order. The caller holds the lock. An event of the key may
+        have failed or been put back since, so newer events in memory are parked first."""
         chain, lane = partition.parked.chains.get(key), partition.lanes.get(key)
         if chain is not None:
             if lane is not None and any(each.id > rows[0].id for each in list(lane.queue)):
@@ -340,7 +340,7 @@ class ParkedScheduler:
             self._scheduler.make_ready([lane], due=True)
 
     def event(self, partition: Partition, body: Row, row: ParkedRow) -> DeliveredEvent:
-        """Return the event of a parked row at its next attempt. Lock held."""
+        """Return the event of a parked row at its next attempt. The caller holds the lock."""
         # If the row is charged, the charge has counted this attempt already.
         attempt = row.attempts + (not row.charged)
         return DeliveredEvent(body, self._build_claim(partition), attempt, parked=row)

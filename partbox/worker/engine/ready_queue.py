@@ -33,8 +33,8 @@ class RunQueue(Protocol):
 
 
 class ReadyQueue:
-    """Two queues, of new events and of due parked events, which share the handlers 2:1 (DESIGN 7). Lock held. A lone
-    runner takes up to `bundle` lanes of new events at once, because no other runner could take them."""
+    """Two queues, of new events and of due parked events, which share the handlers 2:1 (DESIGN 7). The caller holds the
+    lock. A lone runner takes up to `bundle` lanes of new events at once, because no other runner could take them."""
 
     __slots__ = ("_bundle", "_rotation", "due", "fresh")
 

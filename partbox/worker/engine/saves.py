@@ -122,7 +122,8 @@ class Saves:
 
 
 def gather(partition: Partition, now: float) -> PartitionSave:
-    """Collect the save of one partition. A draining partition without running handlers is released. Needs the lock."""
+    """Collect the save of one partition. A draining partition without running handlers is released. The caller holds
+    the lock."""
     draining = partition.draining
     # No cursor inside a cut page is saved: the rest of the page is read first, and parked (DESIGN 5).
     release = draining and partition.running == 0 and partition.cursor.cut is None
@@ -162,7 +163,7 @@ def save_arguments(saves: Sequence[PartitionSave]) -> tuple[list[CursorSave], li
 
 
 def note_committed(state: EngineState, saves: Sequence[PartitionSave], now: float) -> None:
-    """Record that these saves are committed, and drop released partitions. Needs the lock."""
+    """Record that these saves are committed, and drop released partitions. The caller holds the lock."""
     for save in saves:
         partition = save.partition
         if partition.incarnation != save.incarnation:

@@ -80,7 +80,7 @@ class LaneScheduler:
     """The scheduler of the lanes of one process, for runner threads, the event loop, the transactor and monitoring.
     `shared_lanes` is true if new events may wait in shared lanes, which depends on the kinds of the handlers."""
 
-    # Takes a lane whose next event is transactional. Set by `Transactions`, called with the lock held.
+    # Takes a lane whose next event is transactional. Set by `Transactions`, called with the The caller holds the lock.
     transact: Callable[[Lane], object]
 
     def __init__(
@@ -114,17 +114,17 @@ class LaneScheduler:
 
     @property
     def may_share_lanes(self) -> bool:
-        """True if new events may join shared lanes. Needs the lock."""
+        """True if new events may join shared lanes. The caller holds the lock."""
         return self._uses_shared_lanes and self.limited is None and not self._split_period.is_active
 
     @property
     def is_full(self) -> bool:
-        """True if as many handlers run as `concurrency` allows. Needs the lock."""
+        """True if as many handlers run as `concurrency` allows. The caller holds the lock."""
         return len(self._running) - len(self._joined) >= self._concurrency
 
     @property
     def is_supplied(self) -> bool:
-        """True if enough lanes are ready for every runner. Needs the lock."""
+        """True if enough lanes are ready for every runner. The caller holds the lock."""
         return len(self._ready) >= self._concurrency
 
     def next(self, ended: Sequence[Lane], now: float, *, trusted: bool, waits: bool) -> list[Lane] | NoLane:
@@ -268,13 +268,15 @@ class LaneScheduler:
         return [lane for lane in self._running if lane.current is not None and lane not in self._joined]
 
     def run_or_watch(self, shared_lanes: Sequence[SharedLane]) -> None:
-        """Queue shared lanes that got more events, and have the running lanes among them watched. Needs the lock."""
+        """Queue shared lanes that got more events, and have the running lanes among them watched. The caller holds the
+        lock."""
         self.make_ready([shared_lane for shared_lane in shared_lanes if not shared_lane.running])
         if not self._has_watcher and any(shared_lane.running for shared_lane in shared_lanes):
             self._call_watcher()
 
     def make_ready(self, lanes: Sequence[Lane], *, due: bool = False) -> None:
-        """Queue lanes for runners, and call or hire the runners. `due`: their parked events are due. Needs the lock."""
+        """Queue lanes for runners, and call or hire the runners. `due`: their parked events are due. The caller holds
+        the lock."""
         for lane in lanes:
             # A lane whose key the shared lane runs becomes ready when that turn ends.
             lane.is_active = not lane.partition.shared_lane.runs_key(lane.key)
@@ -285,8 +287,9 @@ class LaneScheduler:
                 return
 
     def evict_slow(self, partitions: Collection[Partition], now: float) -> None:
-        """Park slow events of partitions whose windows are full, so that their cursors can move on. Needs the lock. A
-        running event is slow after `SLOW_AFTER` seconds. Events that wait too long for a permit are parked as well."""
+        """Park slow events of partitions whose windows are full, so that their cursors can move on. The caller holds
+        the lock. A running event is slow after `SLOW_AFTER` seconds. Events that wait too long for a permit are parked
+        as well."""
         late = now - SLOW_AFTER
         for lane in [lane for lane in self._running if lane.started < late and lane.partition in partitions]:
             self._outcomes.evict_slow(lane)
@@ -298,24 +301,25 @@ class LaneScheduler:
                 self.limited.evict(limit_key, lane, self._outcomes.evict(lane, delay, now))
 
     def begin(self, lane: Lane, now: float) -> None:
-        """Start a lane in the transactor rather than in a runner. Needs the lock."""
+        """Start a lane in the transactor rather than in a runner. The caller holds the lock."""
         self._begin([lane], now)
 
     def end_transactional(self, lane: Lane) -> None:
-        """End a lane of the transactor. If the lane has more events, they stay with the transactor. Needs the lock."""
+        """End a lane of the transactor. If the lane has more events, they stay with the transactor. The caller holds
+        the lock."""
         self._transactional.add(lane)
         self._end([lane])
         self._fill_slot()
 
     def limit(self, limited: LimitedQueue | None) -> None:
-        """Queue lanes in `limited`, or in the unlimited queue if that is None. Needs the lock."""
+        """Queue lanes in `limited`, or in the unlimited queue if that is None. The caller holds the lock."""
         self.limited, self._ready = limited, self.unlimited if limited is None else limited
         if limited is not None:
             # A limited queue gives turns to lanes by key, so no event may wait in a shared lane.
             self._split(each.shared_lane for each in self._state.partitions.values() if not each.is_stopping)
 
     def call_runners(self, lanes: int) -> None:
-        """Call or hire runners for this number of lanes. Needs the lock."""
+        """Call or hire runners for this number of lanes. The caller holds the lock."""
         for _ in range(min(lanes, self._concurrency)):
             if not self._call_runner() and not self._hire_runner():
                 return

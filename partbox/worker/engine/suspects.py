@@ -8,9 +8,9 @@ from partbox.protocol.rows import StoredRow
 
 @dataclass(slots=True)
 class Suspects:
-    """The suspects of one tenure: new records up to the last id that a dead owner had read. Lock held. There are at
-    most as many suspects as its window held, all in the first uncut page, because the dead owner cannot have had any
-    later record (DESIGN 7, poison). `left` is the number that may still come."""
+    """The suspects of one tenure: new records up to the last id that a dead owner had read. The caller holds the lock.
+    There are at most as many suspects as its window held, all in the first uncut page, because the dead owner cannot
+    have had any later record (DESIGN 7, poison). `left` is the number that may still come."""
 
     # Rows that a dead owner had charged, and this owner has not.
     _accused: set[int] = field(default_factory=set)

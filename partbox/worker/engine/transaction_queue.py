@@ -56,7 +56,8 @@ class _PartitionQueue:
 
 
 class TransactionQueue:
-    """The waiting lanes of one process, by partition; the first partition has the next turn. Lock held."""
+    """The waiting lanes of one process, by partition; the first partition has the next turn. The caller holds the
+    lock."""
 
     def __init__(self) -> None:
         self._queues: dict[Partition, _PartitionQueue] = {}

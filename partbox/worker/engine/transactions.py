@@ -284,7 +284,8 @@ class Transactions:
             self._scheduler.end_transactional(lane)
 
     def queue_lane(self, lane: Lane) -> None:
-        """Queue a lane for the transactor, or for runners if its first event is not transactional. Needs the lock."""
+        """Queue a lane for the transactor, or for runners if its first event is not transactional. The caller holds the
+        lock."""
         if self.is_transactional(lane.queue[0]):
             self._queue.add(lane)
             self._state.wakes.transact()

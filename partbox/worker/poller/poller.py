@@ -43,6 +43,7 @@ RETRY_PAUSE = 0.1  # seconds
 RECONNECT_PAUSES = (0.1, 2.0)
 
 
+# One class with all the parts that the thread moves, and with all that it remembers between two steps.
 @dataclass(eq=False)
 class Poller:
     """The thread that reads the partitions of one process, with all parts that it drives."""

@@ -133,7 +133,7 @@ def test_a_look_that_comes_with_the_tick_is_of_now(conn: Conn, owner: Owner) -> 
     assert is_calm(owner)
     before = SHIPPED["tick"](owner.conn, SCHEMA, DEFAULT, owner.me, []).look.fence.drawn
     write(conn, 2)
-    look = owner.tick().look
+    look = owner.tick().idle_check
     assert look is not None
     assert look.fence.drawn == before + 2
 
@@ -158,8 +158,8 @@ def test_while_all_is_calm_a_cheaper_statement_says_so(owner: Owner, monkeypatch
     monkeypatch.setattr(cursors, "tick", fail)
     tick = owner.tick()
     assert tick.is_calm
-    assert tick.look is not None
-    assert (tick.look.fence.drawn, tick.look.ended) == (look.fence.drawn, False)
+    assert tick.idle_check is not None
+    assert (tick.idle_check.fence.drawn, tick.idle_check.ended) == (look.fence.drawn, False)
     with pytest.raises(AssertionError, match="whole"):
         owner.ownership.tick(owner.conn, [7])  # a transaction whose end is to be told
 
