@@ -1,7 +1,5 @@
-"""Baselines that run beside partbox: raw PostgreSQL through psycopg, and waits without a database.
-
-Each returns events, or waits, per second.
-"""
+"""Yardsticks without partbox: raw PostgreSQL through psycopg, and waits without a database. Each returns a rate per
+second."""
 
 import asyncio
 import time
@@ -21,7 +19,7 @@ Row = tuple[Any, ...]
 
 
 def iterating(database: BenchDatabase) -> float:
-    """Iterate the columns that a worker reads through a server-side cursor."""
+    """Return how many records a second a server-side cursor reads, with the columns that a worker reads."""
     with psycopg.connect(database.dsn) as conn:
         statements.decode_little(conn)
         began = time.perf_counter()
@@ -30,7 +28,8 @@ def iterating(database: BenchDatabase) -> float:
 
 
 def textbook(database: BenchDatabase, events: int) -> float:
-    """Drain a SKIP LOCKED outbox by pages of 100: lock the oldest, handle them, delete them, commit."""
+    """Drain a textbook `SKIP LOCKED` outbox: lock, handle, delete and commit pages of 100. Return the events per
+    second. Raise PartboxError if events are missing."""
     statements.fill_textbook(database.conn, database.schema, events)
     with psycopg.connect(database.dsn) as conn:
         statements.decode_little(conn)
@@ -45,7 +44,7 @@ def textbook(database: BenchDatabase, events: int) -> float:
 
 
 def copying(database: BenchDatabase, conn: psycopg.Connection[Any], rows: Sequence[Row]) -> float:
-    """COPY rows that are ready into the log, in one transaction."""
+    """Write rows into the log by one COPY in one transaction, and return the rows per second."""
     began = time.perf_counter()
     statements.copy(conn, database.schema, rows)
     return len(rows) / (time.perf_counter() - began)
@@ -54,7 +53,8 @@ def copying(database: BenchDatabase, conn: psycopg.Connection[Any], rows: Sequen
 def inserting(
     database: BenchDatabase, conn: psycopg.Connection[Any], rows: Sequence[tuple[int, UUID, str, str]]
 ) -> float:
-    """Insert events one by one, each in a transaction of its own; `rows`: partition, id, aggregate id, payload."""
+    """Insert events one by one, each in its own transaction, and return the rows per second. `rows` hold partition,
+    event id, aggregate id and payload."""
     began = time.perf_counter()
     for partition, event_id, aggregate_id, payload in rows:
         values = {
@@ -70,7 +70,8 @@ def inserting(
 
 
 def waiting_threads(at_once: int, waits: int) -> float:
-    """Wait as often as the handlers of `wait` do, in so many threads."""
+    """Wait 1 ms about `waits` times in `at_once` threads, as the handler `wait` does, and return the waits per
+    second."""
 
     def wait(times: int) -> None:
         for _ in range(times):
@@ -84,7 +85,8 @@ def waiting_threads(at_once: int, waits: int) -> float:
 
 
 def waiting_tasks(at_once: int, waits: int) -> float:
-    """Wait as often as the handlers of `wait_async` do, in so many tasks of one event loop."""
+    """Wait 1 ms about `waits` times in `at_once` tasks of one event loop, as `wait_async` does, and return the waits
+    per second."""
 
     async def wait(times: int) -> None:
         for _ in range(times):

@@ -1,4 +1,4 @@
-"""The database on which lines are measured: the schema, its backlog, and a wait that Ctrl-C ends."""
+"""The database that the bench measures in: its schema, its backlog, and waits that Ctrl-C ends."""
 
 import time
 from collections.abc import Callable
@@ -16,15 +16,15 @@ from partbox_lab.bench.sizes import Sizes
 from partbox_lab.bench.statements import ReadPosition
 from partbox_lab.workspace import Workspace
 
-PATIENCE = 600.0
-CHUNK = 100_000
-LOOK = 0.05
+PATIENCE = 600.0  # seconds
+CHUNK = 100_000  # records per statement
+LOOK = 0.05  # seconds between two checks of a condition
 BEGINNING = ReadPosition("1:1:", 0)
 
 
 class BenchDatabase:
-    """`conn` is an autocommit connection of the bench; `failure()` says why worker processes ended, if they say;
-    `say(text)` tells people what goes on."""
+    """The schema that the bench measures in. `conn` is an autocommit connection of the bench. `failure()` returns the
+    reason why worker processes ended, or an empty string. `say(text)` prints progress."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class BenchDatabase:
 
     @property
     def at_once(self) -> bool:
-        """True if whoever waits does not want to wait for an orderly end."""
+        """True if the user does not want to wait for an orderly stop, so that processes are killed."""
         return self._interrupts.at_once.is_set()
 
     def outbox(self, handler: Any = None, subscription: str = "default", **settings: Any) -> Outbox:
-        """An outbox on this schema, whose sessions `pg_stat_activity` shows by `name`; `handler` gets every event of
+        """Return an enabled outbox whose sessions are called `name` in `pg_stat_activity`. A handler gets all events of
         the subscription."""
         dsn = make_conninfo(self.dsn, application_name=self.name)
         made = Outbox(dsn, **{"schema": self.schema, "enabled": True, **settings})
@@ -61,17 +61,19 @@ class BenchDatabase:
         return made
 
     def check(self) -> None:
-        """KeyboardInterrupt after Ctrl-C: only here and where this is called, so that nothing is left half done."""
+        """Raise KeyboardInterrupt if the user pressed Ctrl-C. The bench stops nowhere else, so that no step is left
+        half done."""
         if self._interrupts.asked.is_set():
             raise KeyboardInterrupt
 
     def pause(self, seconds: float) -> None:
-        """Wait; Ctrl-C ends it."""
+        """Sleep for `seconds`. Raise KeyboardInterrupt as soon as the user interrupts."""
         self._interrupts.asked.wait(seconds)
         self.check()
 
     def until(self, reached: Callable[[], bool], what: str, seconds: float = PATIENCE, look: float = LOOK) -> None:
-        """Wait until it is reached; PartboxError, naming `what` was waited for, after so many seconds."""
+        """Wait until `reached` returns True, and check every `look` seconds. Raise PartboxError after `seconds`, naming
+        `what`."""
         end = time.monotonic() + seconds
         while not reached():
             if time.monotonic() > end:
@@ -79,13 +81,14 @@ class BenchDatabase:
             self.pause(look)
 
     def fresh(self) -> None:
-        """Begin with an empty schema."""
+        """Drop the schema and create it anew."""
         drop(self.conn, self.schema)
         migrate(self.dsn, self.schema)
         self._loaded = 0
 
     def backlog(self, events: int) -> None:
-        """Have a log of exactly so many unread records; one that is there already is used again."""
+        """Rewind to a backlog of `events`. The events are loaded only if the log does not hold exactly this backlog
+        already."""
         if self._loaded != events:
             self.fresh()
             self.load(events)
@@ -93,7 +96,8 @@ class BenchDatabase:
         self._loaded = events
 
     def load(self, events: int) -> None:
-        """Append records, as many publishers would have left them: committed, vacuumed and analyzed."""
+        """Append records as publishers would leave them: committed, vacuumed and analyzed. The log is then no known
+        backlog."""
         self._loaded = 0
         for first in range(1, events + 1, CHUNK):
             self.check()
@@ -102,10 +106,10 @@ class BenchDatabase:
         statements.vacuum(self.conn, self.schema)
 
     def clear(self) -> None:
-        """Remove every record; ids go on from where they are."""
+        """Remove every record. The sequence of ids goes on."""
         self._loaded = 0
         statements.clear(self.conn, self.schema)
 
     def rewind(self, position: ReadPosition = BEGINNING) -> None:
-        """Set every cursor to a position; nobody may own a partition."""
+        """Set the cursors of all partitions to `position`, and remove owners and parked rows."""
         statements.rewind(self.conn, self.schema, position)

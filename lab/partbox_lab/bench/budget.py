@@ -1,4 +1,4 @@
-"""Budgets, and the verdict on what was measured. Pure."""
+"""Budgets of the bench, measured values, and the verdict on each. Pure code without I/O."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -7,14 +7,14 @@ from typing import Any
 
 
 class Direction(StrEnum):
-    """The side of the bound on which a value meets it."""
+    """The side of the bound on which a value meets its budget."""
 
     AT_LEAST = "at least"
     AT_MOST = "at most"
 
 
 class Standing(StrEnum):
-    """The verdict on one line."""
+    """The verdict on a line of the bench."""
 
     MET = "met"
     MISSED = "missed"
@@ -24,7 +24,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A line: its name for `--only`, its meaning, and its bound; `unit` is empty for ratios and counts."""
+    """The bound of a line. `name` is for `--only`, and `unit` is empty for ratios and counts."""
 
     name: str
     what: str
@@ -33,31 +33,30 @@ class Budget:
     unit: str = ""
 
     def judge(self, value: float) -> Standing:
-        """MET or MISSED; what is no number never meets a budget."""
+        """Return MET if `value` is within the bound, else MISSED. NaN never meets a budget."""
         met = value >= self.bound if self.direction is Direction.AT_LEAST else value <= self.bound
         return Standing.MET if met else Standing.MISSED
 
     def shown(self) -> str:
-        """The bound, such as "≤ 3 ms"."""
+        """Return the bound as text, for example `≤ 5 B`."""
         sign = "≥" if self.direction is Direction.AT_LEAST else "≤"
         return f"{sign} {self.bound:g} {self.unit}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The value of a line. `note` tells people the rest, `details` gives programs its numbers; `cpu`: microseconds of
-    CPU of the worker for each event."""
+    """The value of a line, with a note for people and details for programs."""
 
     name: str
     value: float
     note: str = ""
     details: Mapping[str, float | list[float]] = field(default_factory=dict)
-    cpu: float | None = None
+    cpu: float | None = None  # microseconds of the worker per event
 
 
 @dataclass(frozen=True, slots=True)
 class Unmeasured:
-    """A line that could not be measured, and the reason; `failed`: something went wrong."""
+    """A line that was not measured: skipped, or `failed` because of an error."""
 
     name: str
     reason: str
@@ -66,7 +65,7 @@ class Unmeasured:
 
 @dataclass(frozen=True, slots=True)
 class LineResult:
-    """A line with its verdict; `value` is None if it was not measured, then `note` is the reason."""
+    """A line of the report: budget, value and verdict. Without a value, the note holds the reason."""
 
     budget: Budget
     value: float | None
@@ -76,13 +75,13 @@ class LineResult:
     cpu: float | None = None
 
     def plain(self) -> dict[str, Any]:
-        """The line as JSON shows it."""
+        """Return the result as a dictionary for JSON."""
         own = {"value": self.value, "verdict": self.standing.value, "cpu_us": self.cpu, "note": self.note}
         return asdict(self.budget) | own | {"details": dict(self.details)}
 
 
 def judged(budget: Budget, found: Measured | Unmeasured) -> LineResult:
-    """The result of a line. A line that was not measured is never met."""
+    """Return the result of a line: its value judged by the budget, or skipped or failed without one."""
     if isinstance(found, Unmeasured):
         standing = Standing.FAILED if found.failed else Standing.SKIPPED
         return LineResult(budget, None, standing, found.reason, {})

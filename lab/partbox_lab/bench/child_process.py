@@ -1,8 +1,7 @@
-"""A process of the bench beside the worker processes: it ends when it is told to, and when its parent is gone.
+"""A child process of the bench that ends when the parent stops it or dies.
 
-It is told through a pipe. Events of multiprocessing do not do: whoever sets one waits for those who wait for it, for
-ever if one of them was killed.
-"""
+A pipe carries the signal. An event of multiprocessing would not do: its setter waits for all waiters, for ever if one
+of them was killed."""
 
 from collections.abc import Callable
 from typing import Any, Final, Protocol
@@ -11,19 +10,19 @@ from multiprocess import get_context
 
 from partbox.supervisor.signals import hold_signals
 
-TO_END: Final = 30.0
+TO_END: Final = 30.0  # seconds, then the process is killed
 
 
 class StopPipe(Protocol):
-    """The end of the pipe that the process holds."""
+    """The child's end of a pipe that never carries data."""
 
     def poll(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds; True if the process is to end."""
+        """Return True as soon as the parent has stopped the child or has died, and False after `timeout` seconds."""
         ...
 
 
 class ChildProcess:
-    """Started and ended by `with`: runs `program(*task, stop)`."""
+    """A spawned process that runs `program(*task, stop_pipe)`. The context manager starts and stops it."""
 
     def __init__(self, name: str, program: Callable[..., None], *task: Any) -> None:
         context = get_context("spawn")
@@ -33,6 +32,8 @@ class ChildProcess:
     def __enter__(self) -> "ChildProcess":
         with hold_signals():
             self._process.start()
+        # The parent closes its copy of the child's end. The child notices the end of the parent by the end of the pipe,
+        # even if the parent was killed.
         self._theirs.close()
         return self
 
@@ -42,14 +43,16 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
+        """The process id."""
         return int(self._process.pid)
 
     @property
     def ended(self) -> bool:
+        """True if the process is not running."""
         return not self._process.is_alive()
 
     def stop(self) -> None:
-        """Let it end, and wait for that; kill it if it does not."""
+        """Close the pipe and wait until the process ends. Kill the process if it needs longer than 30 s."""
         self._ours.close()
         self._process.join(TO_END)
         if not self.ended:

@@ -1,8 +1,7 @@
 """Many publishers at full speed, in a process of their own, in two ways that take turns.
 
-They are tasks of one thread: sixteen threads that take turns at the interpreter's lock make the rate of a turn vary by
-a third, which hides what the bell costs.
-"""
+The publishers are tasks of one thread. With 16 threads that compete for the GIL, the rate of a turn varies by a third,
+which hides the cost of the bell."""
 
 import asyncio
 import json
@@ -26,41 +25,36 @@ from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.child_process import ChildProcess, StopPipe
 from partbox_lab.bench.rounds import in_turn
 
-CLIENTS: Final = 16
+CLIENTS: Final = 16  # the default number of clients
 LEAD: Final = 0.2  # seconds
 NOTE: Final = "x" * 150
 
 Conn = psycopg.AsyncConnection[Any]
-Rates = tuple[list[float], list[float]]
-"""Transactions per second of each round, in the one way and in the other."""
+Rates = tuple[list[float], list[float]]  # transactions per second of each round, one way and the other
+# Publish an event in an open transaction, given the connection, the client and its event number.
 Publish = Callable[[Conn, int, int], Awaitable[None]]
-"""Publishes an event of a client's, in a transaction that is open: connection, client, its number."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishersTask:
-    """The task of the process. `updates`: each transaction changes a row of the client's own before it publishes.
-
-    `bare`: the other way is the bare INSERT; else it is publishing without the bell.
-    """
+    """Parameters of the publishing process."""
 
     dsn: str
     schema: str
     clients: int
-    updates: bool
-    bare: bool
+    updates: bool  # each transaction first changes a row of its client
+    bare: bool  # compare with the bare INSERT instead of the bell off
     rounds: int
-    seconds: float
-    path: Path
+    seconds: float  # of each turn
+    path: Path  # of the rates, as JSON
 
 
 def publish_concurrently(
     database: BenchDatabase, *, updates: bool, clients: int = CLIENTS, bare: bool = False, turn: float = 0.0
 ) -> Rates:
-    """Have the clients publish, each transaction one event, with the bell on; and off, or by the bare INSERT.
-
-    `turn` in seconds, where it is longer than that of 16 clients.
-    """
+    """Publish by many clients, one event per transaction, and return the rates with the bell on and of the other way:
+    with the bell off, or the bare INSERT. `turn` is the length of a turn in seconds, if it differs from that of 16
+    clients."""
     statements.open_accounts(database.conn, database.schema, clients)
     path = database.folder / f"publishers-{clients}-{updates}"
     sizes = database.sizes
@@ -75,7 +69,6 @@ def publish_concurrently(
 
 
 def _run(task: PublishersTask, stop: StopPipe) -> None:
-    """The process's program."""
     with asyncio.Runner() as runner:
         conns = runner.run(_connected(task))
 
@@ -126,15 +119,12 @@ async def _close(conns: Sequence[Conn]) -> None:
 
 
 async def _turn(task: PublishersTask, stop: StopPipe, conns: Sequence[Conn], publish: Publish) -> float:
-    """Transactions per second of all clients, for the seconds of one turn.
-
-    They are counted from when the worker, which has slept perhaps, has noticed: until then they ring for it.
-    """
     done = [0] * len(conns)
     is_over = asyncio.Event()
     clients = [
         asyncio.create_task(_publish(task, number, conn, publish, is_over, done)) for number, conn in enumerate(conns)
     ]
+    # A sleeping worker needs a moment to notice. The clients ring the bell until then, so the count starts afterwards.
     await asyncio.sleep(LEAD)
     before, began = sum(done), time.monotonic()
     await asyncio.sleep(task.seconds)
@@ -146,7 +136,7 @@ async def _turn(task: PublishersTask, stop: StopPipe, conns: Sequence[Conn], pub
     return rate
 
 
-async def _publish(  # one client
+async def _publish(
     task: PublishersTask, number: int, conn: Conn, publish: Publish, is_over: asyncio.Event, done: list[int]
 ) -> None:
     while not is_over.is_set():

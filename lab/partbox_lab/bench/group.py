@@ -1,4 +1,4 @@
-"""Lines that are measured together: their budgets, and the function that measures those that are wanted."""
+"""Lines of the bench in groups that share a measurement."""
 
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Results = Iterator[Measured | Unmeasured]
 
 @dataclass(frozen=True, slots=True)
 class LineGroup:
-    """`measure(database, wanted)` yields one result for each wanted line."""
+    """Budgets that one function measures. `measure(database, wanted)` yields one result for each wanted line."""
 
     budgets: tuple[Budget, ...]
     measure: Callable[[BenchDatabase, Set[str]], Results]
@@ -21,23 +21,25 @@ class LineGroup:
 
 @dataclass(frozen=True, slots=True)
 class LineSet:
-    """The lines of one kind of run; `connections`: how many an embedded server is to allow for them."""
+    """The lines of one kind of run, in the report's order. An embedded server allows `connections`."""
 
     groups: tuple[LineGroup, ...]
     connections: int = 100
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
-        """Every line, in the order of the report."""
+        """The budgets of all groups, in order."""
         return tuple(each for group in self.groups for each in group.budgets)
 
     @property
     def names(self) -> frozenset[str]:
+        """The names of all lines."""
         return frozenset(each.name for each in self.budgets)
 
 
 def chosen_lines(lines: LineSet, names: Sequence[str]) -> frozenset[str]:
-    """The lines of these names, all of the set if none is named; SettingsError for a name that no line has."""
+    """Return the chosen names, or all if none are given. Raise SettingsError for an unknown name, with the closest
+    known one."""
     known = [each.name for each in lines.budgets]
     for name in names:
         if name not in known:

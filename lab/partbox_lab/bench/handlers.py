@@ -1,4 +1,4 @@
-"""Handlers of the bench; they travel to the worker processes."""
+"""Handlers of the bench, which are pickled for the worker processes, and a notebook of arrivals."""
 
 import asyncio
 import os
@@ -11,47 +11,47 @@ from typing import Final, NamedTuple
 
 from partbox.events import DeliveredEvent
 
-NOTE: Final = struct.Struct("<qqii8x")
+NOTE: Final = struct.Struct("<qqii8x")  # number, nanoseconds, partition, process id
 SLOW: Final = 0.005  # seconds
 WAIT: Final = 0.001  # seconds
-LIST: Final = 1_000  # events, at most
+LIST: Final = 1_000  # events at most
 
 
 def ignore(event: DeliveredEvent) -> None:
-    """Do nothing."""
+    """Do nothing with an event."""
 
 
 async def ignore_async(event: DeliveredEvent) -> None:
-    """Do nothing."""
+    """Do nothing with an event, on the event loop."""
 
 
 def ignore_list(events: Sequence[DeliveredEvent]) -> None:
-    """Do nothing."""
+    """Do nothing with a list of events."""
 
 
 def wait(event: DeliveredEvent) -> None:
-    """Wait, as for an answer of another program."""
+    """Sleep for 1 ms, as if another program had to answer."""
     time.sleep(WAIT)
 
 
 async def wait_async(event: DeliveredEvent) -> None:
-    """Wait, as for an answer of another program."""
+    """Sleep for 1 ms on the event loop."""
     await asyncio.sleep(WAIT)
 
 
 def wait_list(events: Sequence[DeliveredEvent]) -> None:
-    """Wait once, as for an answer of another program."""
+    """Sleep for 1 ms per list."""
     time.sleep(WAIT)
 
 
 def parse_list(events: Sequence[DeliveredEvent]) -> None:
-    """Parse every payload."""
+    """Parse the payload of each event."""
     for event in events:
-        event.payload  # noqa: B018  it is parsed when somebody asks
+        event.payload  # noqa: B018  the payload is parsed on access
 
 
 class ListHandler:
-    """A handler of lists."""
+    """A batch handler for lists of up to 1,000 events."""
 
     max_size = LIST
 
@@ -60,28 +60,28 @@ class ListHandler:
 
 
 def dawdle(event: DeliveredEvent) -> None:
-    """Take some time."""
+    """Sleep for 5 ms, so that a backlog lasts."""
     time.sleep(SLOW)
 
 
 class Noted(NamedTuple):
-    """A delivery: the number that the publisher gave the event, the monotonic time (ns), its partition, and the
-    process."""
+    """The arrival of an event at a handler."""
 
     number: int
-    at: int
+    at: int  # nanoseconds of the monotonic clock
     partition: int
     pid: int
 
 
 class NoteTaker:
-    """Notes when each event arrives. Each process appends to one file by single writes, which no kill can split."""
+    """A handler that notes the arrival of each event. All processes append to one file by single writes, which no kill
+    can split."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def handle(self, event: DeliveredEvent) -> None:
-        """Note the event."""
+        """Append a note of the event to the file."""
         at = time.monotonic_ns()
         os.write(self._file, NOTE.pack(event.payload["number"], at, event.partition, os.getpid()))
 
@@ -91,7 +91,7 @@ class NoteTaker:
 
 
 class Notebook:
-    """Reads the notes as they come, in the order in which the handlers ran."""
+    """The reader of the notes, in the order in which the handlers ran."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -99,7 +99,7 @@ class Notebook:
         self._read = 0
 
     def new(self) -> Iterator[Noted]:
-        """The notes since the last call."""
+        """Return the arrivals since the last call. An incomplete note at the end is left for the next call."""
         with self.path.open("rb") as file:
             file.seek(self._read)
             data = file.read()

@@ -1,4 +1,5 @@
-"""The pauses that partitions saw while processes came or went. Pure: from what was sent and what was delivered."""
+"""Pauses of partitions while processes come or go, computed from the times of sending and of arrival. Pure code without
+I/O."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,8 +14,8 @@ NANOSECONDS: Final = 1e9
 
 
 class Change(NamedTuple):
-    """A change of the processes: when it began, and when all was asked for that it is to bring; until when it was
-    watched (monotonic ns). The time before it, as long as it took, is what it is compared with."""
+    """A change of the processes: its start, the moment when everything was requested, and the end of the observation,
+    in nanoseconds of the monotonic clock."""
 
     began: int
     complete: int
@@ -22,13 +23,17 @@ class Change(NamedTuple):
 
     @property
     def before(self) -> int:
+        """The start of an equally long period before the change, for comparison."""
         return self.began - (self.ended - self.began)
 
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """Of one change or several: seconds until all partitions ran where they were to, one a change; the longest delay of
-    an event of each partition that moved, of each that did not, and of each in as long a time before."""
+    """Delays in seconds, of one or more changes.
+
+    - `settled`: per change, from its completion until every moved partition runs at its new owner
+    - `moved`, `unmoved`: the longest delay of an event, per partition that moved and per partition that did not
+    - `before`: the same per partition before the change"""
 
     settled: list[float] = field(default_factory=list)
     moved: list[float] = field(default_factory=list)
@@ -36,7 +41,7 @@ class Pauses:
     before: list[float] = field(default_factory=list)
 
     def add(self, other: "Pauses") -> None:
-        """Count those of another change too."""
+        """Add the delays of another change."""
         self.settled.extend(other.settled)
         self.moved.extend(other.moved)
         self.unmoved.extend(other.unmoved)
@@ -44,9 +49,10 @@ class Pauses:
 
 
 def judge(notes: Iterable[Noted], beats: Sequence[int], change: Change) -> Pauses:
-    """The pauses of one change. What came a second time was delivered the first time."""
+    """Return the pauses of one change. A repeated delivery of an event does not count."""
     owner: dict[int, int] = {}
-    new: dict[int, tuple[int, int]] = {}  # process and time of the first delivery by who had the partition last
+    # Process and time of the first delivery by the last owner of each partition.
+    new: dict[int, tuple[int, int]] = {}
     during: dict[int, float] = {}
     before: dict[int, float] = {}
     known: set[int] = set()
@@ -71,12 +77,12 @@ def judge(notes: Iterable[Noted], beats: Sequence[int], change: Change) -> Pause
 
 
 def distribution(values: Sequence[float]) -> list[float]:
-    """Median, p95, p99 and maximum."""
+    """Return the median, 95th and 99th percentile, and maximum."""
     return [max(values) if share == 1.0 else quantile(values, share) for share in SHARES]
 
 
 def told(values: Mapping[str, Sequence[float]], unit: str, factor: float = 1.0) -> str:
-    """Distributions as people read them, each with its number of values."""
+    """Return the distributions as text, each with its name and number of values. `factor` converts values to `unit`."""
     return "; ".join(
         f"{name} {' / '.join(f'{factor * each:,.3g}' for each in distribution(found))} {unit} ({len(found):,})"
         for name, found in values.items()

@@ -1,7 +1,7 @@
-"""Many instances in a few processes: each an embedded worker, which sends what a node of one process sends.
+"""Many idle instances in a few processes.
 
-A process for each would take the memory of the machine, and says nothing more about the server.
-"""
+Each is an embedded worker, which sends the same statements as a node of one process. A process per instance would use
+up the memory of the machine and show nothing more about the server."""
 
 import os
 import sys
@@ -25,19 +25,19 @@ from partbox_lab.bench.handlers import ignore
 
 Handler = Callable[[DeliveredEvent], None]
 
+# Instances per process. More threads at one GIL would be late with their polls.
 EACH: Final = 25
-"""Instances of one process: their threads share the interpreter, and more of them would be late for their own looks."""
+# Connections of an instance: poller, saver, listener, and one or two for membership.
 SESSIONS: Final = 5
-"""Connections of an instance: poller, saver, listener, and one or two of its membership."""
-SPARE: Final = 10  # connections for the bench, and for others
-STACK: Final = 256 << 10  # bytes of a thread, of which an instance has a dozen
-LOOK: Final = 0.2
-TO_GATHER: Final = 300.0
+SPARE: Final = 10  # connections for the bench and others
+STACK: Final = 256 << 10  # bytes per thread, of which an instance has a dozen
+LOOK: Final = 0.2  # seconds
+TO_GATHER: Final = 300.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
 class IdleTask:
-    """The task of one process: an instance in each of these subscriptions, in which one may stand several times."""
+    """Parameters of a process: one instance for each name. Names may repeat."""
 
     dsn: str
     schema: str
@@ -46,7 +46,7 @@ class IdleTask:
 
 
 class IdleInstances:
-    """Instances that join, and leave all together when its block ends."""
+    """Instances in child processes, which end together with the stack."""
 
     def __init__(self, database: BenchDatabase, stack: ExitStack, handler: Handler) -> None:
         self._database = database
@@ -56,7 +56,7 @@ class IdleInstances:
         self._members: list[str] = []  # the subscription of each
 
     def join(self, subscriptions: Sequence[str]) -> None:
-        """Have one more instance in each of these, and wait until every partition of theirs is owned."""
+        """Start one more instance for each name, and wait until all partitions of these subscriptions are owned."""
         database = self._database
         dsn = make_conninfo(database.dsn, application_name=database.name)
         for first in range(0, len(subscriptions), EACH):
@@ -67,7 +67,7 @@ class IdleInstances:
         database.until(self._gathered, f"starting {len(self._members)} instances", TO_GATHER, look=LOOK)
 
     def server(self) -> float:
-        """Seconds of CPU that the server's processes have spent on these instances."""
+        """Return the CPU seconds of the server processes of all instances so far."""
         found = statements.backends(self._database.conn, self._database.schema, self._database.name)
         return total(each.pid for each in found)
 
@@ -79,19 +79,18 @@ class IdleInstances:
 
 @contextmanager
 def idle_instances(database: BenchDatabase, handler: Handler = ignore) -> Iterator[IdleInstances]:
-    """A set without members, whose events go to `handler`; they leave when the block ends."""
+    """Yield a set without instances, whose events go to `handler`. The instances end with the block."""
     with ExitStack() as stack:
         yield IdleInstances(database, stack, handler)
 
 
 def most(database: BenchDatabase, wanted: int) -> int:
-    """The number of instances for which the server allows connections, at most what is `wanted`."""
+    """Return how many of the wanted instances fit into the free connections of the server, at least 1."""
     free = statements.free_connections(database.conn, database.schema) - SPARE
     return max(1, min(wanted, free // SESSIONS))
 
 
 def _run(task: IdleTask, stop: StopPipe) -> None:
-    """The process's program. It does not end its instances one by one: whoever made them drops what they work on."""
     threading.stack_size(STACK)
     outbox = Outbox(task.dsn, schema=task.schema, enabled=True, concurrency=1)
     for name in dict.fromkeys(task.subscriptions):
@@ -101,11 +100,12 @@ def _run(task: IdleTask, stop: StopPipe) -> None:
             pass
     while not stop.poll(LOOK):
         pass
+    # The instances are not stopped one by one: the caller drops the schema that they work on.
     os._exit(0)
 
 
 def _started(outbox: Outbox, subscription: str) -> bool:
-    """Start an instance; False if the server, which many join at the same time, did not answer in time."""
+    """Start an instance. Return False if the server did not answer in time, because many join at once."""
     try:
         outbox.worker(subscription=subscription).start()
     except psycopg.Error as error:

@@ -1,9 +1,7 @@
-"""Measures what a test of a handler costs beside its handler: `python -m partbox_lab.bench.kit [TESTS] [DSN]`.
+"""Measure the cost of a test with the kit beside its handler: `python -m partbox_lab.bench.kit [TESTS] [DSN]`.
 
-Each of the tests gets a fresh database and a kit, publishes an event, drains, and gives the database back, as a pytest
-test with `partbox_kit` does; the time that the handler takes is subtracted. The bound is for a machine with nothing
-else to do.
-"""
+Each test gets a fresh database and a kit, publishes an event, drains, and returns the database, as a pytest test with
+`partbox_kit` does. The handler's time is subtracted. The bound holds for a machine without other load."""
 
 import os
 import sys
@@ -21,14 +19,14 @@ from partbox.testing.servers import server_of
 from partbox.testing.sessions import Sessions
 
 TESTS = 100
-WARM = 5  # tests before those that count: a server and its sessions begin slowly
-BOUND = 20.0  # milliseconds: what a test may cost
+WARM = 5  # tests that do not count: a server and its sessions start slowly
+BOUND = 20.0  # milliseconds per test
 
 T = TypeVar("T")
 
 
 class KitBench:
-    """Runs tests, and keeps how long each of their steps took."""
+    """Repeated runs of one test, with the seconds of each step."""
 
     def __init__(self, shelf: Shelf, sessions: Sessions) -> None:
         self._shelf = shelf
@@ -39,7 +37,7 @@ class KitBench:
         self.steps: dict[str, list[float]] = {}
 
     def test(self) -> None:
-        """One test."""
+        """Run the test once: borrow a database, publish, drain, put the database back."""
         self._handled = 0.0
         began = time.perf_counter()
         dsn = self._timed("a fresh database", self._shelf.lend)
@@ -50,7 +48,7 @@ class KitBench:
         self._note("the test, without its handler", time.perf_counter() - began - self._handled)
 
     def table(self) -> str:
-        """Milliseconds of each step: the least, the median, and what one in ten exceeds."""
+        """Return a table of the steps: least, median and 90th percentile in milliseconds."""
         lines = [f"{'ms':<32}{'least':>8}{'median':>8}{'p90':>8}"]
         for step, seconds in self.steps.items():
             milliseconds = [1_000 * each for each in seconds]
@@ -74,7 +72,7 @@ class KitBench:
 
 
 def run(tests: int = TESTS, dsn: str | None = None) -> KitBench:
-    """Run so many tests on the server of `dsn`, or on an embedded one."""
+    """Run `tests` tests after the warm-up, on the server of `dsn` or on an embedded one, and return the bench."""
     with ExitStack() as stack:
         sessions = Sessions()
         stack.callback(sessions.close)
@@ -90,7 +88,7 @@ def run(tests: int = TESTS, dsn: str | None = None) -> KitBench:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the table; 1 if a test costs more than the bound."""
+    """Print the table. Return 1 if a test costs more than the bound."""
     tests = int(arguments[0]) if arguments else TESTS
     bench = run(tests, arguments[1] if len(arguments) > 1 else None)
     cost = 1_000 * median(bench.steps["the test, without its handler"])

@@ -1,4 +1,4 @@
-"""The machine and its programs, and the server that is measured."""
+"""Descriptions of the machine and of the server, for the head of a report."""
 
 import os
 import platform
@@ -19,13 +19,13 @@ GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine of the values, and the programs. `memory` in bytes, `load` per processor when the run began."""
+    """The machine and the versions that a run was measured with."""
 
     cpu: str
     processors: int
-    usable: int
-    memory: int
-    load: float
+    usable: int  # processors that the cgroup allows
+    memory: int  # bytes
+    load: float  # per processor, when the run began
     system: str
     python: str
     partbox: str
@@ -33,7 +33,7 @@ class Machine:
 
     @classmethod
     def now(cls) -> "Machine":
-        """This machine, with its load at the moment."""
+        """Return the description of this machine, with its load at this moment."""
         processors = os.cpu_count() or 1
         return cls(
             cpu=_model(),
@@ -49,11 +49,11 @@ class Machine:
 
     @property
     def hardware(self) -> str:
-        """The processors and the memory, for people."""
+        """The processors and the memory, in one line."""
         return f"{self.cpu}, {self.processors} processors ({self.usable} usable), {self.memory / GIB:.1f} GiB"
 
     def lines(self) -> list[str]:
-        """Everything for people."""
+        """Return the two lines of the report's head."""
         return [
             f"{self.hardware}, load {self.load:.2f} per processor; {self.system}",
             f"partbox {self.partbox}, Python {self.python}, psycopg {self.psycopg}",
@@ -62,16 +62,16 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class BenchServer:
-    """The PostgreSQL server. `local`: it runs on this machine, where the CPU time of its processes can be read."""
+    """The PostgreSQL server and its settings."""
 
     postgresql: str
     embedded: bool
-    local: bool
+    local: bool  # on this machine, where the CPU time of its processes can be read
     settings: Mapping[str, str]
 
     @classmethod
     def of(cls, conn: statements.Conn, schema: str, *, embedded: bool) -> "BenchServer":
-        """The server of a connection."""
+        """Return the description of the server at the other end of a connection."""
         return cls(
             postgresql=statements.version(conn, schema),
             embedded=embedded,
@@ -80,18 +80,17 @@ class BenchServer:
         )
 
     def line(self) -> str:
-        """Everything for people."""
+        """Return the line of the report's head."""
         where = "embedded" if self.embedded else "on this machine" if self.local else "on another machine"
         return f"PostgreSQL {self.postgresql}, {where}: {self.shown_settings}"
 
     @property
     def shown_settings(self) -> str:
-        """The settings for people."""
+        """The settings that bear on the results, in one line."""
         return ", ".join(f"{name} {value or 'none'}" for name, value in self.settings.items())
 
 
 def _model() -> str:
-    """The processor's name, or the kind of machine where the kernel does not tell it."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             name, _, value = line.partition(":")

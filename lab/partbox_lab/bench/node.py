@@ -13,40 +13,36 @@ from partbox_lab.bench.bench_database import BEGINNING, BenchDatabase
 from partbox_lab.bench.cpu import total
 from partbox_lab.bench.statements import ReadPosition
 
-ALL = 256
-TO_START = 120.0
-TO_SETTLE = 60.0
+ALL = 256  # partitions
+TO_START = 120.0  # seconds
+TO_SETTLE = 60.0  # seconds
 ONE_PROCESSOR = "this machine has one processor: two processes have nowhere to run side by side"
 
 
 class BacklogDrain(NamedTuple):
-    """A backlog that was drained: seconds from the first claim to the last save, seconds of CPU of the worker
-    processes, bytes of WAL of the whole server, dead rows that are left (None if nobody asked), and the largest
-    resident set of a worker process in the first and in the second half (bytes)."""
+    """The measured drain of a backlog."""
 
-    seconds: float
-    cpu: float
-    wal: float
-    dead: float | None
-    memory: tuple[int, int]
+    seconds: float  # from the first claim to the last save, by the server's clock
+    cpu: float  # seconds, of the worker processes
+    wal: float  # bytes, of the whole server
+    dead: float | None  # rows left, None if not counted
+    memory: tuple[int, int]  # bytes: the largest process, in the first and in the second half
 
     def rate(self, events: int) -> float:
-        """Events per second; PartboxError if it was over too soon to be measured."""
+        """Return the events per second. Raise PartboxError if the backlog was too small to measure."""
         if self.seconds <= 0:
             raise PartboxError("the backlog was drained in no time that could be measured: it was too small")
         return events / self.seconds
 
     def cost(self, events: int) -> float:
-        """Microseconds of CPU of the worker processes for each event."""
+        """Return the CPU time per event, in microseconds."""
         return self.cpu / events * 1e6
 
 
 class BenchNode:
-    """Started and ended by `with`. `paused`: it owns nothing until `drain`. Nodes of several subscriptions may stand
-    side by side; one of them at a time may drain.
-
-    KeyboardInterrupt leaves any wait after Ctrl-C, PartboxError one for processes that have ended.
-    """
+    """A supervisor with worker processes. The context manager starts and stops it. A `paused` node owns nothing until
+    `drain`. Nodes of several subscriptions may run side by side, but only one may drain at a time. Ctrl-C ends every
+    wait with KeyboardInterrupt, and the end of the processes with PartboxError."""
 
     def __init__(
         self,
@@ -81,7 +77,7 @@ class BenchNode:
         self.stop()
 
     def stop(self) -> None:
-        """End it in order; at once if somebody does not want to wait."""
+        """Stop the processes and wait for them. Kill them if the user does not want to wait."""
         self._supervisor.stop()
         while self._supervisor.running:
             if self._database.at_once:
@@ -90,16 +86,16 @@ class BenchNode:
 
     @property
     def pids(self) -> list[int]:
-        """The worker processes, the oldest first."""
+        """The process ids of the workers, oldest first."""
         return [child.pid for child in sorted(self._supervisor.children, key=lambda child: child.started_at)]
 
     def spent(self) -> float:
-        """Seconds of CPU of the worker processes and of the server processes of this node."""
+        """Return the CPU seconds of the worker processes and of their server processes so far."""
         found = statements.backends(self._database.conn, self._database.schema, self._database.name)
         return total([*self.pids, *(each.pid for each in found)])
 
     def scale(self, processes: int) -> None:
-        """Have this number of processes, and wait until they own equal shares."""
+        """Change the number of processes, and wait until they own equal shares unless the node is paused."""
         if processes != self._processes:
             self._processes = processes
             with hold_signals():
@@ -107,7 +103,7 @@ class BenchNode:
         self.gather()
 
     def settle(self, owners: int) -> None:
-        """Wait until so many processes, those of other nodes among them, own equal shares of everything."""
+        """Wait until `owners` processes, other nodes included, own equal shares of all partitions."""
 
         def settled() -> bool:
             self._look()
@@ -120,7 +116,7 @@ class BenchNode:
         self._database.until(settled, "a rebalance", TO_SETTLE)
 
     def empty(self) -> bool:
-        """True if everything is delivered and saved."""
+        """Return True if all events are delivered and saved. Raise PartboxError if the node has ended."""
         self._look()
         work = self._supervisor.outstanding()
         return work is not None and work.is_done
@@ -128,7 +124,7 @@ class BenchNode:
     def drain(
         self, position: ReadPosition = BEGINNING, processes: int | None = None, *, count_dead: bool = False
     ) -> BacklogDrain:
-        """Drain what the log holds after a position, by so many processes; they own nothing before and after."""
+        """Drain the log after `position` by the given number of processes, which own nothing before and afterwards."""
         database, subscriptions = self._database, self._outbox.subscriptions
         self.scale(processes or self._processes)
         database.rewind(position)
@@ -147,7 +143,7 @@ class BenchNode:
         return BacklogDrain(seconds, used, written, left, halves(seen, seconds))
 
     def _watch(self) -> list[tuple[float, int]]:
-        """Wait until the backlog is drained; the memory of the largest process, by time."""
+        """Wait until the backlog is drained, and return the memory of the largest process over time."""
         seen = [(0.0, self._memory())]
 
         def drained() -> bool:
@@ -161,17 +157,18 @@ class BenchNode:
         return max(map(_resident, self.pids), default=0)
 
     def _no_dead(self) -> float:
-        """Remove dead rows of the cursors, which would be pruned meanwhile; the number of others."""
+        """Vacuum the cursors, whose dead rows would be pruned during the drain, and return the number of the other dead
+        rows."""
         statements.calm(self._database.conn, self._database.schema)
         return self._dead()
 
     def _dead(self) -> float:
-        """Dead rows of the schema, when every session has told of its own."""
+        """Return the dead rows of the schema, after a pause in which every session flushes its statistics."""
         self._database.pause(self._database.sizes.calm)
         return statements.dead(self._database.conn, self._database.schema)
 
     def gather(self) -> None:
-        """Wait until every process is a member, and owns its share unless the subscription is paused."""
+        """Wait until all worker processes have registered, and unless paused until they own their shares."""
 
         def gathered() -> bool:
             self._look()
@@ -179,6 +176,7 @@ class BenchNode:
             return len(children) == self._processes and all(each.instance is not None for each in children)
 
         self._database.until(gathered, "starting the worker processes", TO_START)
+        # A paused subscription has no owners.
         if not self._paused:
             self.settle(self._processes)
 
@@ -195,7 +193,7 @@ def _resident(pid: int) -> int:
 
 
 def halves(seen: list[tuple[float, int]], seconds: float) -> tuple[int, int]:
-    """The largest memory in the first and in the second half of what was seen within the last `seconds`."""
+    """Return the largest memory in the first and in the second half of the last `seconds` of a series."""
     middle = seen[-1][0] - seconds / 2
     first, second = ([size for at, size in seen if (at >= middle) == later] for later in (False, True))
     return max(first), max(second)

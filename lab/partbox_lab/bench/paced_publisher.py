@@ -1,4 +1,4 @@
-"""A publisher in a process of its own that gives every partition an event at each beat: a pause of any of them shows as
+"""A publisher in a process of its own that sends an event to every partition per beat. A pause of a partition shows as
 the delay of its events."""
 
 import struct
@@ -14,16 +14,16 @@ from partbox.protocol.hashing import partition_of
 from partbox_lab.bench.child_process import ChildProcess, StopPipe
 from partbox_lab.bench.node import ALL
 
-SENT: Final = struct.Struct("<q")
+SENT: Final = struct.Struct("<q")  # nanoseconds of the monotonic clock
 
 
 def one_for_each_partition(first: int) -> list[Event]:
-    """256 events, one for each partition, numbered from `first` on."""
+    """Return 256 events, one for each partition, numbered from `first`."""
     return [_event(first + partition, name) for partition, name in enumerate(names())]
 
 
 def names() -> list[str]:
-    """An aggregate of each partition."""
+    """Return an aggregate id for each partition, in order."""
     found: dict[int, str] = {}
     number = 0
     while len(found) < ALL:
@@ -37,7 +37,7 @@ def _event(number: int, name: str) -> Event:
 
 
 class PacedPublisher:
-    """Publishes 256 events every `period` seconds while `with` lasts; those of beat b are numbered from 256 b on."""
+    """A publisher of 256 events every `period` seconds. The events of beat b are numbered from 256 b."""
 
     def __init__(self, dsn: str, schema: str, period: float, path: Path) -> None:
         self._path = path
@@ -53,13 +53,12 @@ class PacedPublisher:
 
     @property
     def beats(self) -> list[int]:
-        """The monotonic time (ns) at which each beat's commit had returned."""
+        """The monotonic times in nanoseconds at which the commits of the beats returned."""
         data = self._path.read_bytes()
         return [at for (at,) in SENT.iter_unpack(data[: len(data) - len(data) % SENT.size])]
 
 
 def _run(dsn: str, schema: str, period: float, path: Path, stop: StopPipe) -> None:
-    """The process's program. A beat that is late is left out, and does not hurry those after it."""
     outbox, keys, beat = Outbox(dsn, schema=schema), names(), 0
     with psycopg.connect(dsn, autocommit=True) as conn, path.open("ab", buffering=0) as file:
         due = time.monotonic()
@@ -69,4 +68,5 @@ def _run(dsn: str, schema: str, period: float, path: Path, stop: StopPipe) -> No
                 outbox.publish_many(conn, events)
             file.write(SENT.pack(time.monotonic_ns()))
             beat += 1
+            # A late beat is skipped, and does not hurry the beats after it.
             due = max(due + period, time.monotonic())

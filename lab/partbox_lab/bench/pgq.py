@@ -1,5 +1,4 @@
-"""PgQ as a yardstick: batches of 10,000 events, one consumer for each queue, each in a process of its own, which parses
-every payload."""
+"""PgQ as a yardstick: batches of 10,000 events, and one consumer process per queue, which parses every payload."""
 
 import struct
 import time
@@ -17,11 +16,11 @@ from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.child_process import ChildProcess, StopPipe
 
 QUEUES: Final = ("partbox_bench_1", "partbox_bench_2")
-BATCH: Final = 10_000
-LOOK: Final = 0.001
-TO_START: Final = 60.0
-TO_DRAIN: Final = 600.0
-RESULT: Final = struct.Struct("<qqq")
+BATCH: Final = 10_000  # events
+LOOK: Final = 0.001  # seconds
+TO_START: Final = 60.0  # seconds
+TO_DRAIN: Final = 600.0  # seconds
+RESULT: Final = struct.Struct("<qqq")  # the fields of ConsumerTime
 ABSENT: Final = "PgQ is not installed on this server"
 NOT_MADE: Final = (
     "PgQ is not installed in this database: `create extension pgq` leaves roles behind, so do that yourself"
@@ -30,7 +29,7 @@ FORBIDDEN: Final = "this role may not create queues of PgQ: grant it pgq_admin"
 
 
 class ConsumerTime(NamedTuple):
-    """The work of a consumer; `began` and `ended` are monotonic nanoseconds."""
+    """The work of a consumer, with monotonic times in nanoseconds."""
 
     began: int
     ended: int
@@ -38,7 +37,7 @@ class ConsumerTime(NamedTuple):
 
 
 def lacking(database: BenchDatabase) -> str | None:
-    """The reason why PgQ cannot be measured; None if it can."""
+    """Return the reason why PgQ cannot be used in this database, or None."""
     found = pgq_statements.found(database.conn, database.schema)
     if not found.installed:
         return NOT_MADE if found.available else ABSENT
@@ -47,7 +46,7 @@ def lacking(database: BenchDatabase) -> str | None:
 
 @contextmanager
 def queues(database: BenchDatabase) -> Iterator[None]:
-    """The bench's own queues, dropped at the end."""
+    """Hold the bench's two queues: create them, and drop them at the end."""
     try:
         for queue in QUEUES:
             pgq_statements.create(database.conn, database.schema, queue)
@@ -59,7 +58,7 @@ def queues(database: BenchDatabase) -> Iterator[None]:
 
 
 def draining(database: BenchDatabase, events: int, names: Sequence[str]) -> float:
-    """Fill each of these queues with so many events, and drain them at the same time; events per second together."""
+    """Fill each queue with `events`, drain the queues at the same time, and return the events per second together."""
     for queue in names:
         for first in range(1, events + 1, BATCH):
             database.check()
@@ -82,7 +81,7 @@ def draining(database: BenchDatabase, events: int, names: Sequence[str]) -> floa
 
 
 def _consume(dsn: str, schema: str, queue: str, path: Path, go: Path, stop: StopPipe) -> None:
-    """The process of a consumer: says that it is ready, waits for the others, takes every batch."""
+    """Report that the consumer is ready, wait for the others, and take every batch."""
     with psycopg.connect(dsn) as conn:
         statements.decode_little(conn)
         path.touch()

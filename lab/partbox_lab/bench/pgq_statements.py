@@ -1,4 +1,4 @@
-"""Statements of `partbox bench` that compare with PgQ, where it is installed."""
+"""Statements of the bench to PgQ, where it is installed."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,44 +9,45 @@ from partbox_lab.sql import query
 
 Conn = Connection[Any]
 
-PAYLOAD = 3  # its place in an event
+PAYLOAD = 3  # index in the row of an event
 
 
 class PgqFound(NamedTuple):
-    """`usable`: this role may create queues; `installed` in this database; `available` on this server."""
+    """The state of PgQ in a database."""
 
-    usable: bool
-    installed: bool
-    available: bool
+    usable: bool  # this role may create queues
+    installed: bool  # in this database
+    available: bool  # on the server
 
 
 def found(conn: Conn, schema: str) -> PgqFound:
-    """PgQ in this database."""
+    """Return whether PgQ is usable, installed and available."""
     (row,) = conn.execute(query("bench_pgq_found", schema), {}).fetchall()
     return PgqFound(*row)
 
 
 def create(conn: Conn, schema: str, queue: str) -> None:
-    """Have an empty queue of this name, with a consumer."""
+    """Create an empty queue with a consumer."""
     drop(conn, schema, queue)
     conn.execute(query("bench_pgq_create", schema), {"queue": queue})
 
 
 def drop(conn: Conn, schema: str, queue: str) -> None:
-    """Drop the queue, if it is there."""
+    """Drop the queue, if it exists."""
     conn.execute(query("bench_pgq_drop", schema), {"queue": queue})
 
 
 def fill(conn: Conn, schema: str, queue: str, first: int, last: int) -> None:
     """Append the records of these ids as one batch."""
-    for name in ("bench_pgq_fill", "bench_pgq_force", "bench_pgq_tick"):  # each in a transaction of its own
+    for name in ("bench_pgq_fill", "bench_pgq_force", "bench_pgq_tick"):
+        # Each statement runs in its own transaction.
         values = {"queue": queue} | ({"first": first, "last": last} if name == "bench_pgq_fill" else {})
         conn.execute(query(name, schema), values)
 
 
 def batch(conn: Conn, schema: str, queue: str, handle: Callable[[str], object]) -> int | None:
-    """Take the next batch, handle each payload, and finish it, in one transaction; the number of its events, None if
-    there is none."""
+    """Take the next batch, handle each payload and finish the batch, in one transaction. Return the number of events,
+    or None if there is no batch."""
     with conn.transaction(), Cursor(conn) as cursor:
         ((taken,),) = cursor.execute(query("bench_pgq_next", schema), {"queue": queue}).fetchall()
         if taken is None:

@@ -1,4 +1,4 @@
-"""The values beside their budgets as a picture, by matplotlib, which the extra `plot` brings."""
+"""The plot of a report by matplotlib, which the extra `plot` installs."""
 
 from importlib import import_module
 from pathlib import Path
@@ -9,12 +9,14 @@ from partbox_lab.bench.budget import Direction, LineResult, Standing
 from partbox_lab.bench.report import BenchReport, shown
 
 COLOURS: Final = {Standing.MET: "#2e7d32", Standing.MISSED: "#c62828"}
-LEAST: Final = 0.01  # a logarithmic axis has no zero
+# A logarithmic axis has no zero.
+LEAST: Final = 0.01
 MOST: Final = 100.0
 
 
 def drawable(path: Path) -> Any:
-    """matplotlib; SettingsError, before anything is measured, if it is missing or cannot write such a file."""
+    """Return matplotlib. Raise SettingsError before anything is measured, if it is missing or cannot write such a
+    file."""
     try:
         matplotlib = import_module("matplotlib")
         figure = import_module("matplotlib.figure").Figure()
@@ -29,7 +31,8 @@ def drawable(path: Path) -> Any:
 
 
 def headroom(result: LineResult) -> float:
-    """The factor by which a value is better than its bound, within what a picture can show; below 1 it misses it."""
+    """Return the factor by which a value is better than its bound, limited to 0.01 and 100. Below 1 the budget is
+    missed."""
     assert result.value is not None
     bound, value = result.budget.bound, result.value
     better, worse = (value, bound) if result.budget.direction is Direction.AT_LEAST else (bound, value)
@@ -39,7 +42,7 @@ def headroom(result: LineResult) -> float:
 
 
 def draw(report: BenchReport, path: Path) -> None:
-    """Write the picture: a bar for each measured line, longer than the line in the middle if the budget is met."""
+    """Write the plot: one bar for each measured line, right of the middle if its budget is met."""
     drawable(path)
     measured = [each for each in report.results if each.value is not None][::-1]
     figure = import_module("matplotlib.figure").Figure(figsize=(10, 1.5 + 0.35 * len(measured)), layout="constrained")

@@ -1,4 +1,4 @@
-"""Progress of a run: a line when something begins, one when a value is there."""
+"""Progress lines of a running bench."""
 
 import time
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ FOR_PIPES = 300  # columns
 
 
 class BenchProgress:
-    """`lines` is the number of all lines."""
+    """A printer of progress lines, each with the seconds since the start. `lines` is the number of all lines."""
 
     def __init__(self, out: TextIO, lines: int) -> None:
         console = Console(file=out, highlight=False)
@@ -24,14 +24,15 @@ class BenchProgress:
         self._done = 0
 
     def say(self, text: str) -> None:
+        """Print a line of text."""
         self._print(Text(text))
 
     def begin(self, names: Sequence[str]) -> None:
-        """These lines are measured now."""
+        """Print which lines are measured next."""
         self._print(Text(f"[{self._done + 1}/{self._lines}] measuring {', '.join(names)} ...", "bright_black"))
 
     def tell(self, result: LineResult) -> None:
-        """A line has its verdict."""
+        """Print the result of a line."""
         self._done += 1
         value = shown(result) if result.value is not None else result.note
         verdict = (result.standing.value, STYLES[result.standing])

@@ -1,4 +1,4 @@
-"""The report of a run: for people and for programs."""
+"""The report of a run, for people and for programs."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -10,8 +10,8 @@ from rich.text import Text
 from partbox_lab.bench.budget import LineResult, Standing
 from partbox_lab.bench.machine import BenchServer, Machine
 
-INTERRUPTED: Final = 130  # as shells say of Ctrl-C
-STOLEN: Final = 0.02  # the share from which on values are not to be trusted
+INTERRUPTED: Final = 130  # the exit code of shells after Ctrl-C
+STOLEN: Final = 0.02  # the share above which values are not trusted
 WIDE: Final = 150  # columns
 STYLES: Final = {
     Standing.MET: "green",
@@ -23,28 +23,28 @@ STYLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class BenchReport:
-    """`stolen`: the share of the machine's time that its host gave to others meanwhile, None where nobody counts it."""
+    """Results of a run, with the machine and the server."""
 
     machine: Machine
     server: BenchServer
     quick: bool
     seconds: float
-    stolen: float | None
+    stolen: float | None  # share of CPU time, None if the kernel does not count it
     interrupted: bool
     results: Sequence[LineResult]
 
     @property
     def ok(self) -> bool:
-        """True if no budget was missed and no line failed; skipped lines do not count."""
+        """True if no line missed its budget or failed. Skipped lines do not count."""
         return not any(each.standing in (Standing.MISSED, Standing.FAILED) for each in self.results)
 
     @property
     def code(self) -> int:
-        """The exit code."""
+        """The exit code: 130 if interrupted, 1 if a line missed its budget or failed, else 0."""
         return INTERRUPTED if self.interrupted else 0 if self.ok else 1
 
     def plain(self) -> dict[str, Any]:
-        """The report as JSON shows it."""
+        """Return the report as a dictionary for JSON."""
         return {
             "ok": self.ok,
             "interrupted": self.interrupted,
@@ -56,11 +56,11 @@ class BenchReport:
         }
 
     def header(self) -> list[str]:
-        """The machine, the server and the circumstances, a line each."""
+        """Return the lines on machine, server and circumstances."""
         return [*self.machine.lines(), self.server.line(), self._stolen()]
 
     def table(self, columns: int = WIDE) -> Table:
-        """The lines as a table; on less than `WIDE` columns without what each of them measures, which `--list` says."""
+        """Return the results as a table. Below 150 columns it omits the descriptions, which `--list` shows."""
         wide = columns >= WIDE
         made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
         made.add_column("line", no_wrap=True)
@@ -83,7 +83,7 @@ class BenchReport:
         return made
 
     def verdict(self) -> Text:
-        """One line: how many budgets were met."""
+        """Return one line with the number of lines per verdict."""
         counts = {one: sum(each.standing is one for each in self.results) for one in Standing}
         said = ", ".join(f"{number} {one}" for one, number in counts.items() if number)
         if self.interrupted:
@@ -99,12 +99,11 @@ class BenchReport:
 
 
 def _cost(result: LineResult) -> str:
-    """The CPU of the worker for an event, where it was measured."""
     return "" if result.cpu is None else f"{result.cpu:.1f} µs"
 
 
 def shown(result: LineResult) -> str:
-    """The value with its unit; "-" if there is none."""
+    """Return the value of a result with its unit, or "-" without a value."""
     value = result.value
     if value is None:
         return "-"

@@ -1,4 +1,4 @@
-"""Rounds in which everything has its turn, and the ratios, quantiles and latencies of what they measured."""
+"""Rounds in which all sides take turns, and ratios, quantiles and latencies of their results."""
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median, quantiles
@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 def ratio(ours: Rates, theirs: Rates) -> float:
-    """The median of the ratios of the rounds."""
+    """Return the median of the ratios of the rounds."""
     return median(one / other for one, other in zip(ours, theirs, strict=True))
 
 
 def compared(
     name: str, ours: tuple[str, Rates], theirs: tuple[str, Rates], note: str = "", cpu: float | None = None
 ) -> Measured:
-    """The ratio of two kinds of rates (events per second) that were measured in turn, each with its name."""
+    """Return the ratio of two named series of rates (per second) that were measured in turn."""
     (our_name, our_rates), (their_name, their_rates) = ours, theirs
     said = f"{our_name} {median(our_rates):,.0f}/s, {their_name} {median(their_rates):,.0f}/s"
     details = {our_name: [*our_rates], their_name: [*their_rates]}
@@ -28,10 +28,8 @@ def compared(
 def in_turn(
     rounds: int, *sides: Callable[[], T], begin: Callable[[int], object] = lambda _: None
 ) -> tuple[list[T], ...]:
-    """Measure all of them in each round, another one first each time; a round before the first does not count.
-
-    `begin` is told the number of each round, 0 of that one.
-    """
+    """Measure all sides in each round, and return the results of each. Another side comes first each time, and one
+    round before the first does not count. `begin` gets the number of each round, 0 for the uncounted one."""
     found: list[tuple[Callable[[], T], list[T]]] = [(side, []) for side in sides]
     for number in range(rounds + 1):
         begin(number)
@@ -41,18 +39,18 @@ def in_turn(
 
 
 def rotated(sides: Sequence[T], number: int) -> list[T]:
-    """The sides in the order of a round: another one is first each time."""
+    """Return the sides in the order of a round: another one comes first each time."""
     shift = number % len(sides)
     return [*sides[shift:], *sides[:shift]]
 
 
 def in_rounds(rounds: int) -> str:
-    """The number of rounds in words."""
+    """Return the number of rounds, worded for a note."""
     return f"; medians of {rounds} rounds" if rounds > 1 else "; one round"
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value that `share` of them do not exceed; of few values, the next one above."""
+    """Return the value at `share`. Fewer than 100 values are not interpolated: the next higher one counts."""
     ordered = sorted(values)
     if len(ordered) < 100:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
@@ -60,5 +58,6 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def latencies(sent: Mapping[int, int], arrived: Mapping[int, int]) -> list[float]:
-    """Milliseconds from the commit of each event (by number, in ns) to its handler, of those that have arrived."""
+    """Return the milliseconds from commit to handler of the events that have arrived. Both times are nanoseconds by
+    number."""
     return [(arrived[number] - at) / 1e6 for number, at in sent.items() if number in arrived]

@@ -1,4 +1,4 @@
-"""A run from its first line to its report."""
+"""A run of the bench, from the first line to the report."""
 
 import time
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ LONGEST = 300  # characters of a reason
 
 @dataclass(frozen=True, slots=True)
 class BenchPlan:
-    """The arguments of a run: `dsn` None = an embedded database; the `wanted` ones of `lines`, by name."""
+    """The options of a run. Without `dsn`, the bench starts an embedded database."""
 
     dsn: str | None = None
     wanted: frozenset[str] = LINES.names
@@ -38,13 +38,9 @@ class BenchPlan:
 
 
 def perform(plan: BenchPlan, out: TextIO) -> BenchReport:
-    """Measure, with progress on `out`; afterwards no process, no file and no schema of it is left.
-
-    The standard error goes to a file meanwhile, so `out` is something else: a copy of it, for one.
-
-    Ctrl-C ends it early: what was not measured by then is skipped. Raises PartboxError or psycopg.Error if it cannot
-    begin, or the database is lost.
-    """
+    """Measure and report, with progress on `out`. Afterwards no process, file or schema of the run is left. Stderr goes
+    to a file meanwhile, so `out` must be another stream, such as a copy of stderr. After Ctrl-C the remaining lines are
+    skipped. Raise PartboxError or psycopg.Error if the run cannot begin or the database is lost."""
     progress = BenchProgress(out, len(plan.wanted))
     with Interrupts() as interrupts:
         progress.say("setting up the database ...")
@@ -67,7 +63,6 @@ class _Measurement:
         self._found: dict[str, Measured | Unmeasured] = {}
 
     def report(self) -> BenchReport:
-        """Measure every group; its report."""
         interrupted = False
         try:
             for group in self._plan.lines.groups:
@@ -85,7 +80,7 @@ class _Measurement:
         )
 
     def _measure(self, group: LineGroup) -> None:
-        """Measure the wanted lines of a group; an error fails those that it has not measured yet."""
+        """Measure the wanted lines of a group. An error fails the lines that are not measured yet."""
         wanted = {each.name for each in group.budgets} & self._plan.wanted
         if not wanted:
             return
@@ -95,6 +90,7 @@ class _Measurement:
             for found in group.measure(self._database, wanted):
                 self._note(found)
         except (PartboxError, psycopg.Error) as error:
+            # Without its connection, no other group can be measured either.
             if self._database.conn.broken:
                 raise
             reason = in_short(str(error), LONGEST)
@@ -107,13 +103,12 @@ class _Measurement:
         self._progress.tell(result)
 
     def _results(self) -> Iterator[LineResult]:
-        """The wanted lines, in their order."""
         for budget in self._plan.lines.budgets:
             if budget.name in self._plan.wanted:
                 yield judged(budget, self._found.get(budget.name, Unmeasured(budget.name, INTERRUPTED)))
 
 
 def _last_words(log: Path) -> str:
-    """The last line that a worker process has logged."""
+    """Return the last line that a worker process has logged."""
     lines = log.read_text(errors="replace").splitlines()
     return lines[-1] if lines else ""

@@ -1,7 +1,6 @@
-"""A publisher in a process of its own: events at a given rate, each at a random time of its period.
+"""A publisher in a process of its own that sends events at a given rate, each at a random time of its period.
 
-Times are random, so that no rhythm of publishing meets a rhythm of polling. A publisher that is late catches up.
-"""
+Random times keep a rhythm of publishing from meeting a rhythm of polling. A late publisher catches up."""
 
 import random
 import struct
@@ -20,16 +19,16 @@ from partbox.errors import PartboxError
 from partbox.outbox import Outbox
 from partbox_lab.bench.child_process import ChildProcess, StopPipe
 
-SENT: Final = struct.Struct("<qq")
+SENT: Final = struct.Struct("<qq")  # number, nanoseconds of the monotonic clock
 EACH: Final = 250.0  # events per second and connection
 AGGREGATES: Final = 512
 KIND: Final = "BenchTick"
-LOOK: Final = 0.05
+LOOK: Final = 0.05  # seconds
 
 
 @dataclass(frozen=True, slots=True)
 class SendingTask:
-    """The task of the process: `rate` events per second, for so many `seconds` or (None) until it is stopped."""
+    """Parameters of the process: `rate` events per second, for `seconds` or until it is stopped."""
 
     dsn: str
     schema: str
@@ -39,17 +38,17 @@ class SendingTask:
 
     @property
     def clients(self) -> int:
-        """Connections, each with a thread: one alone would wait for the disc too long."""
+        """The number of connections, each with a thread. A single one would wait for the disc too long."""
         return max(1, round(self.rate / EACH))
 
 
 def aggregate(number: int, clients: int) -> str:
-    """The aggregate of an event: each has one client, which numbers its events upwards."""
+    """Return the aggregate of an event. Each aggregate belongs to one client, which numbers its events upwards."""
     return f"{number % clients}-{number // clients % AGGREGATES}"
 
 
 class Sender:
-    """Publishes in a process of its own while `with` lasts, or until it has published everything."""
+    """A publisher that runs until everything is published, or until its block ends."""
 
     def __init__(self, task: SendingTask) -> None:
         self._task = task
@@ -64,18 +63,17 @@ class Sender:
 
     @property
     def ended(self) -> bool:
-        """True if it has published everything, or failed."""
+        """True if everything is published, or the process has failed."""
         return self._process.ended
 
     def stop(self) -> None:
-        """Let it end, and wait for that."""
+        """Stop publishing and wait for the process."""
         self._process.stop()
 
     def sent(self) -> dict[int, int]:
-        """Everything that is committed so far, by number: the monotonic time when the commit returned (ns).
-
-        PartboxError if the process has ended without any.
-        """
+        """Return when each commit so far returned: monotonic nanoseconds by number. Raise PartboxError if the process
+        ended without any."""
+        # Read the state before the file: a process that ends in between has then written everything.
         ended = self.ended
         data = self._task.path.read_bytes() if self._task.path.exists() else b""
         found = dict(SENT.iter_unpack(data[: len(data) - len(data) % SENT.size]))
@@ -85,7 +83,6 @@ class Sender:
 
 
 def _run(task: SendingTask, stop: StopPipe) -> None:
-    """The process's program."""
     lock, stopping = threading.Lock(), threading.Event()
     with task.path.open("ab", buffering=0) as file:
 
@@ -115,7 +112,6 @@ def _publish(task: SendingTask, client: int, note: Callable[[int], None], stoppi
 
 
 def _due(task: SendingTask, client: int, chance: random.Random, stopping: threading.Event) -> Iterator[int]:
-    """The numbers of one client's events, each at its time."""
     began = time.monotonic()
     for turn, due in enumerate(schedule(task.rate / task.clients, task.seconds, chance)):
         if stopping.wait(max(0.0, began + due - time.monotonic())):
@@ -124,13 +120,13 @@ def _due(task: SendingTask, client: int, chance: random.Random, stopping: thread
 
 
 def schedule(rate: float, seconds: float | None, chance: random.Random) -> Iterator[float]:
-    """The seconds at which events are due: one in each period, at any time of it."""
+    """Return the seconds at which events are due: one at a random time of each period."""
     turns = count() if seconds is None else range(max(1, round(rate * seconds)))
     return ((turn + chance.random()) / rate for turn in turns)
 
 
 @contextmanager
 def sending(dsn: str, schema: str, rate: float, seconds: float | None, path: Path) -> Iterator[Sender]:
-    """A sender that works while the block lasts."""
+    """Run a sender until the block ends."""
     with Sender(SendingTask(dsn, schema, rate, seconds, path)) as sender:
         yield sender

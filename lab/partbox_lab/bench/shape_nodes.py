@@ -13,7 +13,7 @@ from partbox_lab.bench.statements import ReadPosition
 
 
 class HandlerShape(NamedTuple):
-    """A shape of handler: its line, how many of it run at once, and what runs the async ones."""
+    """A handler with its line, its concurrency, and the event loop of async handlers."""
 
     budget: Budget
     handler: Any
@@ -22,29 +22,31 @@ class HandlerShape(NamedTuple):
 
 
 class ShapeDrain(NamedTuple):
-    """Events per second, and microseconds of CPU of the worker for an event."""
+    """The result of a drain."""
 
-    rate: float
-    cost: float
+    rate: float  # events per second
+    cost: float  # CPU microseconds of the worker per event
 
 
 def rates(drained: Sequence[ShapeDrain]) -> list[float]:
+    """Return the rates of the drains."""
     return [each.rate for each in drained]
 
 
 def costs(drained: Sequence[ShapeDrain]) -> list[float]:
+    """Return the CPU costs of the drains."""
     return [each.cost for each in drained]
 
 
 class ShapeNodes:
-    """Ends its nodes, and drops their subscriptions, when the `with` block of the stack ends."""
+    """Paused nodes of shapes. Closing the stack ends them and drops their subscriptions."""
 
     def __init__(self, database: BenchDatabase, stack: ExitStack) -> None:
         self._database = database
         self._stack = stack
 
     def drain(self, shape: HandlerShape, events: int | None = None) -> Callable[[], ShapeDrain]:
-        """Start a node of the shape; the call that drains the last so many events by it, all if None is given."""
+        """Start the node of a shape, and return a function that drains the last `events`, or all without a number."""
         node = self._node(shape)
         start, count = self._last(events)
 
@@ -64,7 +66,6 @@ class ShapeNodes:
         )
 
     def _last(self, events: int | None) -> tuple[ReadPosition, int]:
-        """The position before the last so many events of the backlog, and their number."""
         loaded = self._database.sizes.events
         if events is None or events >= loaded:
             return BEGINNING, loaded
@@ -73,7 +74,7 @@ class ShapeNodes:
 
 
 def drains_in_turn(database: BenchDatabase, *sides: Callable[[], ShapeDrain]) -> tuple[list[ShapeDrain], ...]:
-    """The drains of all pairs; people are told of each round."""
+    """Run the sides in turn, announce each round, and return the drains of each side."""
     rounds = database.sizes.pairs
 
     def begin(number: int) -> None:

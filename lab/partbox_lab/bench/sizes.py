@@ -1,4 +1,4 @@
-"""The sizes of a run: events, rounds, seconds."""
+"""The sizes of a run: events, rounds and seconds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,67 +8,49 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class GrowthSizes:
-    """Sizes of the lines of growth.
+    """Sizes of the growth lines. Times are in seconds."""
 
-    `records` done in segments of `segment` ids, above which `turns` of so many `cycles` of traffic are measured;
-    `instances`: the numbers of idle ones at which the server's CPU is read, `standing` seconds each, once they have
-    been there for `settling` seconds; events of a `burst`; `large` events with a `payload` of so many bytes;
-    `publishers` at the same time, `crowded` seconds a turn; events that a subscription is `behind`; `subscriptions` of
-    one log. `rebalances`: the numbers of processes between which it goes to and fro, with so many `changes` each way,
-    while each partition gets an event every `beat` seconds.
-    """
-
-    records: int
-    segment: int
-    turns: int
-    cycles: int
-    instances: tuple[int, ...]
-    settling: float
-    standing: float
-    burst: int
-    large: int
-    payload: int
-    publishers: int
-    crowded: float
-    behind: int
-    subscriptions: int
-    rebalances: tuple[tuple[int, int], ...]
-    changes: int
-    beat: float
+    records: int  # in the grown log
+    segment: int  # ids per segment of the done records
+    turns: int  # above the done records, and as many without
+    cycles: int  # of traffic per turn
+    instances: tuple[int, ...]  # numbers of idle instances at which the CPU is read
+    settling: float  # before each reading
+    standing: float  # of each reading
+    burst: int  # events in one transaction
+    large: int  # events with large payloads
+    payload: int  # bytes of a large payload
+    publishers: int  # at the same time
+    crowded: float  # of a turn of them
+    behind: int  # events that a subscription lags
+    subscriptions: int  # of one log
+    rebalances: tuple[tuple[int, int], ...]  # numbers of processes, to and fro
+    changes: int  # each way
+    beat: float  # between two events of a partition
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes of every line.
+    """Sizes of the lines. Times are in seconds."""
 
-    `events` of a backlog that is drained, of which the textbook outbox gets `textbook`; `rounds` of each ratio, `pairs`
-    of those between shapes of handlers, which wait for `waits` seconds where they wait;
-    `pages` of 10,000 events by `publish_many`, `singles` each in a transaction of its own; `turns` of `turn` seconds
-    for which many clients publish with the bell on, and as many with it off; `latency` seconds by rate
-    (events per second); seconds of standing `idle`, and beside an `open` transaction; `done` records between two
-    backlogs; `memory` events of the backlog over which memory is watched; `load` in events per second while processes
-    come and go; the `lease` of the processes that are killed (seconds); `calm` seconds until a process without work
-    sleeps as long as it ever does, and every session has told the server's statistics what it did; those of `growth`.
-    """
-
-    events: int
-    textbook: int
-    rounds: int
-    pairs: int
-    waits: float
-    pages: int
-    singles: int
-    turns: int
-    turn: float
-    latency: Mapping[int, float]
-    idle: float
-    open: float
-    done: int
-    memory: int
-    load: int
-    lease: float
+    events: int  # of the backlog
+    textbook: int  # events of the backlogs of the textbook outbox and of PgQ
+    rounds: int  # of most comparisons
+    pairs: int  # rounds of comparisons between shapes
+    waits: float  # seconds of waiting, per slot of concurrency
+    pages: int  # of 10,000 events by publish_many
+    singles: int  # events, each in its own transaction
+    turns: int  # with the bell on, and as many off
+    turn: float  # of one such turn
+    latency: Mapping[int, float]  # seconds by rate per second
+    idle: float  # of watching an idle process
+    open: float  # beside an open transaction
+    done: int  # records between two backlogs
+    memory: int  # events of the backlog
+    load: int  # events per second while processes come and go
+    lease: float  # of the processes that are killed
     growth: GrowthSizes
-    calm: float = 2.0
+    calm: float = 2.0  # until sleeps are at their longest and statistics are flushed
 
 
 FULL: Final = Sizes(
@@ -76,7 +58,8 @@ FULL: Final = Sizes(
     textbook=60_000,
     rounds=5,
     pairs=10,
-    waits=5.0,  # a drain takes a quarter of a second more, before the first event and after the last
+    # A drain takes another quarter of a second, before the first event and after the last.
+    waits=5.0,
     pages=5,
     singles=2_000,
     turns=41,
@@ -84,17 +67,20 @@ FULL: Final = Sizes(
     latency=MappingProxyType({1: 60.0, 100: 30.0, 1_000: 20.0}),
     idle=40.0,
     open=60.0,
-    done=9_000_000,  # with three backlogs just below ten million, where the first segment of the log ends
+    # With three backlogs, this stays just below ten million, where the first segment of the log ends.
+    done=9_000_000,
     memory=1_000_000,
     load=500,
     lease=6.0,
     growth=GrowthSizes(
         records=20_000_000,
         segment=2_000_000,
-        turns=160,  # in 40 one cannot tell 1.04 from 1.06
+        # 40 turns cannot tell 1.04 from 1.06.
+        turns=160,
         cycles=50,
         instances=(1, 10, 50, 100, 200),
-        settling=65.0,  # each saves a cursor that has only moved with the horizon once a minute: the first time is over
+        # Each instance saves cursors that have only moved with the horizon once a minute. The first time must be over.
+        settling=65.0,
         standing=60.0,
         burst=1_000_000,
         large=300,

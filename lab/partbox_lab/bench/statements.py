@@ -1,4 +1,4 @@
-"""Statements of `partbox bench`: its backlog, what is compared with it, and the counters of the server."""
+"""Statements of the bench. The SQL is in `partbox_lab/sql/bench.sql`."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,19 +13,20 @@ from partbox_lab.sql import query
 Conn = Connection[Any]
 Row = tuple[Any, ...]
 
-FLUSHES = 150_000  # the first version where a session can be told to show its statistics at once
-ITERSIZE = 10_000
+# The first version in which a session can flush its statistics at once.
+FLUSHES = 150_000
+ITERSIZE = 10_000  # rows per fetch
 
 
 class ReadPosition(NamedTuple):
-    """A place in the log: what is visible in the snapshot, up to the id, is consumed."""
+    """A position in the log. Events that are visible in the snapshot, up to the id, are consumed."""
 
     snapshot: str
     last_id: int
 
 
 class BenchPartition(NamedTuple):
-    """A partition that is owned."""
+    """A partition with its owner."""
 
     partition: int
     owner: UUID
@@ -33,24 +34,24 @@ class BenchPartition(NamedTuple):
 
 
 class Backend(NamedTuple):
-    """A server process; `began` in Unix seconds, by the server's clock."""
+    """A server process. `began` is in Unix seconds by the server's clock."""
 
     pid: int
     began: float
 
 
 def load(conn: Conn, schema: str, first: int, last: int) -> None:
-    """Append records of these numbers."""
+    """Append records with these numbers."""
     conn.execute(query("bench_load", schema), {"first": first, "last": last})
 
 
 def load_skewed(conn: Conn, schema: str, first: int, last: int) -> None:
-    """Append records of these numbers: one aggregate has half of them, a few of the others most of the rest."""
+    """Append records with these numbers: half in one aggregate, and most of the rest in a few others."""
     conn.execute(query("bench_load_skewed", schema), {"first": first, "last": last})
 
 
 def load_large(conn: Conn, schema: str, events: int, payload: int) -> None:
-    """Append so many records, with payloads of so many bytes that do not compress."""
+    """Append records with payloads of `payload` bytes that do not compress."""
     conn.execute(query("bench_load_large", schema), {"events": events, "payload": payload})
 
 
@@ -65,101 +66,101 @@ def clear(conn: Conn, schema: str) -> None:
 
 
 def rewind(conn: Conn, schema: str, position: ReadPosition) -> None:
-    """Set every cursor to a position, without an owner and with nothing parked."""
+    """Set all cursors to `position`, without owners, and delete the parked rows."""
     with conn.transaction():
         conn.execute(query("bench_rewind", schema), position._asdict())
         conn.execute(query("bench_unpark", schema), {})
 
 
 def position(conn: Conn, schema: str) -> ReadPosition:
-    """The end of the log."""
+    """Return the current end of the log."""
     ((snapshot, last_id),) = conn.execute(query("bench_position", schema), {}).fetchall()
     return ReadPosition(snapshot, last_id)
 
 
 def drained(conn: Conn, schema: str) -> float:
-    """Seconds from the first claim of a partition to the last save."""
+    """Return the seconds from the first claim of a partition to the last save."""
     return _number(conn, "bench_drained", schema)
 
 
 def owners(conn: Conn, schema: str) -> list[BenchPartition]:
-    """The partitions that are owned."""
+    """Return the partitions that have an owner, in order."""
     return [BenchPartition(*row) for row in conn.execute(query("bench_owners", schema), {})]
 
 
 def owned(conn: Conn, schema: str) -> int:
-    """The number of partitions that are owned."""
+    """Return the number of partitions that have an owner."""
     return int(_number(conn, "bench_owned", schema))
 
 
 def gathered(conn: Conn, schema: str, members: Sequence[str]) -> bool:
-    """True if there is an instance for each of these subscriptions, each owns something, and all of them is owned."""
+    """Return True if there is an instance for each member, each owns partitions, and none is unowned."""
     values = {"members": len(members), "subscriptions": [*set(members)]}
     return bool(_number(conn, "bench_gathered", schema, **values))
 
 
 def free_connections(conn: Conn, schema: str) -> int:
-    """The number of connections that the server still allows."""
+    """Return the number of connections that the server still allows."""
     return int(_number(conn, "bench_free_connections", schema))
 
 
 def ages(conn: Conn, schema: str) -> dict[UUID, float]:
-    """The instances, each with the seconds since it joined."""
+    """Return the seconds since each instance registered."""
     return dict(conn.execute(query("bench_ages", schema), {}).fetchall())
 
 
 def wal(conn: Conn, schema: str) -> float:
-    """Bytes of WAL that the server has written so far, whoever caused them."""
+    """Return the bytes of WAL that the server has written so far, for all sessions."""
     return _number(conn, "bench_wal", schema)
 
 
 def calm(conn: Conn, schema: str) -> None:
-    """Remove dead rows of the cursors, and keep autovacuum off those to come."""
+    """Remove dead rows of the cursors, and turn autovacuum off for them."""
     conn.execute(query("bench_calm", schema), {})
     _flush(conn, schema)
     conn.execute(query("bench_calmed", schema), {})
 
 
 def dead(conn: Conn, schema: str) -> float:
-    """Dead rows of the schema's tables, as far as other sessions have told."""
+    """Return the dead rows of the schema's tables that other sessions have flushed to the statistics."""
     _flush(conn, schema)
     return _number(conn, "bench_dead", schema)
 
 
 def transactions(conn: Conn, schema: str) -> float:
-    """Transactions of this database that have ended."""
+    """Return the number of transactions of this database that have ended."""
     return _number(conn, "bench_transactions", schema)
 
 
 def backends(conn: Conn, schema: str, name: str) -> list[Backend]:
-    """The server processes of the sessions with this application name."""
+    """Return the server processes of the sessions with this application name."""
     return [Backend(*row) for row in conn.execute(query("bench_backends", schema), {"name": name})]
 
 
 def backend(conn: Conn, schema: str) -> Backend:
-    """The server process of this session."""
+    """Return the server process of this connection."""
     ((pid, began),) = conn.execute(query("bench_me", schema), {}).fetchall()
     return Backend(pid, began)
 
 
 def begin_writing(conn: Conn, schema: str) -> None:
-    """Give the open transaction an id, as one has that writes."""
+    """Assign an id to the open transaction, as a write does."""
     conn.execute(query("bench_xid", schema), {})
 
 
 def settings(conn: Conn, schema: str) -> dict[str, str]:
-    """The settings of the server that matter for what is measured."""
+    """Return the server settings that bear on the results."""
     return dict(conn.execute(query("bench_settings", schema), {}).fetchall())
 
 
 def version(conn: Conn, schema: str) -> str:
-    """The version of the server."""
+    """Return the version of PostgreSQL."""
     ((said,),) = conn.execute(query("bench_version", schema), {}).fetchall()
     return str(said)
 
 
 def iterate(conn: Conn, schema: str) -> int:
-    """Read every record through a server-side cursor; returns their number."""
+    """Read the whole log by a server-side cursor, in binary format, and return the number of rows."""
     with conn.transaction(), ServerCursor(conn, "partbox_bench") as cursor:
         cursor.itersize = ITERSIZE
         cursor.execute(query("bench_iterate", schema), {}, binary=True)
@@ -167,14 +168,14 @@ def iterate(conn: Conn, schema: str) -> int:
 
 
 def copy(conn: Conn, schema: str, rows: Sequence[Row]) -> None:
-    """Write rows by the COPY that publish_many sends."""
+    """Write rows by the COPY of publish_many."""
     with conn.transaction(), conn.cursor() as cursor, cursor.copy(statements.publish_copy(schema)) as into:
         for row in rows:
             into.write_row(row)
 
 
 def insert(conn: Conn, schema: str, values: dict[str, Any]) -> None:
-    """Insert one event in a transaction of its own."""
+    """Insert one event in its own transaction."""
     with conn.transaction():
         conn.execute(query("bench_insert", schema), values)
 
@@ -185,23 +186,23 @@ async def insert_async(conn: AsyncConnection[Any], schema: str, values: dict[str
 
 
 def open_accounts(conn: Conn, schema: str, accounts: int) -> None:
-    """Have a table of an application, with so many rows, numbered from 0."""
+    """Create an application's table with `accounts` rows, numbered from 0."""
     conn.execute(query("bench_accounts", schema), {})
     conn.execute(query("bench_accounts_fill", schema), {"accounts": accounts})
 
 
 async def change_account(conn: AsyncConnection[Any], schema: str, account: int) -> None:
-    """Change a row of that table."""
+    """Update a row of that table."""
     await conn.execute(query("bench_account_change", schema), {"account": account})
 
 
 def decode_little(conn: Conn) -> None:
-    """Have the connection decode what it reads as little as a worker's does."""
+    """Let the connection decode as little as a worker's does."""
     use_raw_loaders(conn)
 
 
 def fill_textbook(conn: Conn, schema: str, events: int) -> None:
-    """Have a textbook outbox of exactly so many unhandled events: the oldest of the log."""
+    """Fill the textbook outbox with exactly `events` unhandled events, the oldest of the log."""
     for name in ("bench_textbook", "bench_textbook_clear"):
         conn.execute(query(name, schema), {})
     conn.execute(query("bench_textbook_fill", schema), {"events": events})
@@ -209,7 +210,7 @@ def fill_textbook(conn: Conn, schema: str, events: int) -> None:
 
 
 def textbook_page(conn: Conn, schema: str) -> int:
-    """Take a page of the textbook outbox and mark it handled, in one transaction; returns its size."""
+    """Take a page of the textbook outbox and delete it, in one transaction. Return its size."""
     with conn.transaction(), Cursor(conn) as cursor:
         rows = cursor.execute(query("bench_textbook_page", schema), {}, binary=True).fetchall()
         cursor.execute(query("bench_textbook_done", schema), {"ids": [id for id, *_ in rows]})
@@ -217,7 +218,7 @@ def textbook_page(conn: Conn, schema: str) -> int:
 
 
 def _flush(conn: Conn, schema: str) -> None:
-    """Have the server count what this session has done."""
+    """Make the server count everything that this session has done."""
     if conn.info.server_version >= FLUSHES:
         conn.execute(query("bench_flush", schema), {})
 

@@ -21,10 +21,8 @@ MIB: Final = 1 << 20
 def bench_workspace(
     dsn: str | None, connections: int, *, binaries: Path | None = None, **settings: str
 ) -> Iterator[Workspace]:
-    """Set it up, and remove it; SettingsError if the schema exists.
-
-    An embedded server takes so many connections; `binaries` are its programs, and `settings` go before the usual ones.
-    """
+    """Create the workspace and remove it at the end. Raise SettingsError if the schema exists. An embedded server
+    allows `connections` and runs the programs in `binaries`. `settings` override the usual settings."""
     found = (
         None if dsn is None else make_conninfo("", **{"connect_timeout": str(CONNECT_TIMEOUT), **parts(resolve(dsn))})
     )
@@ -34,7 +32,7 @@ def bench_workspace(
 
 
 def _options(connections: int) -> dict[str, str]:
-    """Settings of an embedded server, as of one that somebody has set up for its machine; it keeps its fsync."""
+    """Return settings of an embedded server that is tuned to its machine, with fsync on."""
     buffers = max(128 * MIB, min(1024 * MIB, psutil.virtual_memory().total // 8))
     return {
         "shared_buffers": f"{buffers // MIB}MB",

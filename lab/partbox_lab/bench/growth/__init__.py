@@ -1,8 +1,9 @@
-"""The lines of growth: what the years bring, compared with the plain case in the same run."""
+"""Lines of growth: the effects of years of use, each compared with the plain case in the same run."""
 
 from partbox_lab.bench.group import LineSet
 from partbox_lab.bench.growth import backlogs, instances, publishers, rebalance, records, subscriptions
 
+# All lines of a growth run.
 GROWTH = LineSet(
     (
         records.GROUP,
@@ -14,4 +15,3 @@ GROWTH = LineSet(
     ),
     connections=1_200,
 )
-"""Every line of a run of growth."""

@@ -1,4 +1,4 @@
-"""Backlogs that are unlike the plain one: skewed, committed at once, of large payloads."""
+"""Drains of unusual backlogs: skewed over aggregates, committed at once, or with large payloads."""
 
 import time
 from collections.abc import Callable, Set
@@ -30,7 +30,7 @@ LARGE: Final = Budget(
     "payload-large", "drain of payloads of 1 MB vs iterating them by a server-side cursor", Direction.AT_LEAST, 0.5
 )
 MEMORY: Final = Budget("payload-memory", "memory of a process that drains them", Direction.AT_MOST, 400, "MB")
-RATE: Final = 100.0  # events a second of somebody else while the burst is made
+RATE: Final = 100.0  # events per second of others while the burst is written
 MEGABYTE: Final = 1_000_000
 
 
@@ -58,7 +58,8 @@ def _hot(database: BenchDatabase) -> Results:
 
 
 def _burst(database: BenchDatabase) -> Results:
-    """The burst is published beside others, so all of it is late: lower ids than what they have committed since."""
+    """Measure the delivery of a burst beside other publishers. All of the burst is late: its ids are lower than ids
+    that others committed in the meantime."""
     events, schema = database.sizes.growth.burst, database.schema
     database.backlog(events)
     with BenchNode(database, database.outbox(ignore), 1, paused=True, concurrency=1) as node:

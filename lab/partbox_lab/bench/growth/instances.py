@@ -1,4 +1,4 @@
-"""Hundreds of instances that have nothing to do: the CPU that their statements cost the server."""
+"""CPU of the server for hundreds of idle instances."""
 
 import time
 from collections.abc import Iterator, Set
@@ -23,14 +23,14 @@ IDLE: Final = Budget(
 
 
 class StandingCrew(NamedTuple):
-    """So many idle instances, and the CPU that the server spends on them (% of a core)."""
+    """A point of the curve: a number of idle instances, and the CPU of the server for them in percent of a core."""
 
     instances: int
     cpu: float
 
 
 def curve(database: BenchDatabase) -> Iterator[StandingCrew]:
-    """The points of the curve, up to as many instances as the server has connections for."""
+    """Yield the CPU for growing numbers of idle instances, up to the number that the server has connections for."""
     wanted = database.sizes.growth.instances
     fitting = most(database, wanted[-1])
     steps = sorted({min(each, fitting) for each in wanted})
@@ -50,8 +50,7 @@ def curve(database: BenchDatabase) -> Iterator[StandingCrew]:
 
 
 def _cpu(database: BenchDatabase, members: IdleInstances, number: int) -> float:
-    """Only when each has looked at the others once more, for who sees that somebody has joined reads all of them anew,
-    and has settled."""
+    # An instance that notices a new one reads all instances again. So wait until each has polled the others once more.
     settling = database.sizes.growth.settling
     database.pause(max(database.sizes.calm, settling, longest_rotation(number, database.outbox().settings)))
     before, began = members.server(), time.monotonic()

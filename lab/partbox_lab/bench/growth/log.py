@@ -1,8 +1,7 @@
-"""Sends the statements of a worker and of a publisher one by one, to the bench's log or to one that has grown.
+"""CPU of the statements of a worker and of a publisher, sent one by one to the bench's log or to a grown one.
 
-They are sent as a worker's threads send them, over connections of the same kind, but by one thread that does nothing
-else: so the CPU of each is that of the statement, on both sides.
-"""
+The connections are of the same kinds as those of a worker's threads. A single thread sends the statements and does
+nothing else, so its CPU is that of the statements alone."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -31,16 +30,16 @@ from partbox_lab.bench.bench_database import CHUNK, BenchDatabase
 from partbox_lab.bench.cpu import cpu_seconds
 
 KINDS: Final = ("publish", "quick", "poll", "save")
-LEASE: Final = 600.0
-FIRST: Final = 10_000_000  # ids of the segment that a schema begins with
-ROOM: Final = 40
-EVENTS: Final = 5  # published one by one before each look
+LEASE: Final = 600.0  # seconds
+FIRST: Final = 10_000_000  # ids in the first segment of a schema
+ROOM: Final = 40  # events
+EVENTS: Final = 5  # published one by one before each poll
 ALL: Final = range(256)
 SUBSCRIPTION: Final = "default"
 
 
 class StatementCost:
-    """CPU of one kind of statement, of the client's thread and of the server's process."""
+    """The CPU of one kind of statement: of the client's thread and of the server process."""
 
     def __init__(self, conn: Connection[Any]) -> None:
         self._pid = conn.info.backend_pid
@@ -49,7 +48,7 @@ class StatementCost:
         self._sent = 0
 
     def of(self, send: Callable[[], Any]) -> Any:
-        """Send one; returns the answer."""
+        """Send a statement and return its result."""
         began = time.thread_time()
         found = send()
         self._client += time.thread_time() - began
@@ -57,12 +56,12 @@ class StatementCost:
         return found
 
     def each(self) -> float:
-        """Seconds for one of them."""
+        """Return the CPU seconds per statement."""
         return (self._client + cpu_seconds(self._pid) - self._server) / self._sent
 
 
 class OwnedLog:
-    """A log whose partitions one instance owns, all of them caught up, until the end of `stack`."""
+    """A log whose 256 partitions one instance owns, all caught up, until the stack is closed."""
 
     def __init__(self, database: BenchDatabase, schema: str, stack: ExitStack) -> None:
         self._schema = schema
@@ -72,7 +71,7 @@ class OwnedLog:
         def opened(*, prepared: bool) -> Any:
             return stack.enter_context(connect(dsn, lease=LEASE, prepared=prepared, name=database.name))
 
-        # One for each kind, so that the server's processes tell them apart.
+        # Each kind of statement has its own connection, so that the server processes can be measured separately.
         self._publisher = opened(prepared=False)
         self._quick, self._full, self._saver = (opened(prepared=True) for _ in range(3))
         for each in (self._quick, self._full, self._saver):
@@ -82,7 +81,7 @@ class OwnedLog:
         stack.callback(instances.bury, self._publisher, schema, [self._me], known_dead=True)
 
     def _own(self) -> None:
-        """Claim everything at the end of the log."""
+        """Claim every partition at the end of the log."""
         conn, schema = self._publisher, self._schema
         position = statements.position(conn, schema)
         statements.rewind(conn, schema, position)
@@ -108,7 +107,7 @@ class OwnedLog:
         self._number = 0
 
     def costs(self, cycles: int) -> dict[str, float]:
-        """Seconds of CPU for a statement of each of KINDS, of so many cycles of live traffic."""
+        """Send `cycles` cycles of live traffic, and return the CPU seconds per statement for each of KINDS."""
         conns = (self._publisher, self._quick, self._full, self._saver)
         costs = publish, quick, poll, save = [StatementCost(each) for each in conns]
         for _ in range(cycles):
@@ -126,18 +125,20 @@ class OwnedLog:
             self._outbox.publish(self._publisher, "OrderPlaced", payload, aggregate_type="Order", aggregate_id=key)
 
     def _look(self) -> set[int]:
-        """A quick poll; the partitions that something came to."""
+        """Send a quick poll and return the partitions that got events."""
         polled = records.quick(self._quick, self._schema, self._page, bits(ALL))
         self._horizon.add_fence(polled.fence)
         snapshot = Snapshot.parse(polled.snapshot)
         self._page = self._horizon.build_page(snapshot, is_complete=True)
         self._horizon.share_page(snapshot, self._page)
-        came = {row[PARTITION]: row[ID] for row in polled.rows}  # in the order of ids
+        # Rows come in the order of ids, so the last id of a partition wins.
+        came = {row[PARTITION]: row[ID] for row in polled.rows}
         self._last |= came
         return {*came}
 
     def _asked(self) -> Callable[[], Any]:
-        """A full poll of what the quick one is about to read, by partitions that are caught up."""
+        """Return a function that sends a full poll for the events that the quick poll will read, with partitions in
+        caught-up mode."""
         self._horizon.add_fence(idle_check.run(self._full, self._schema, []).fence)
         positions = [Cursor(number, self._last[number], None, ReadMode.CAUGHT_UP) for number in ALL]
         asks = [each.ask(ROOM, self._page) for each in positions]
@@ -155,9 +156,11 @@ class OwnedLog:
 
 @contextmanager
 def grown(database: BenchDatabase, events: int, each: int) -> Iterator[str]:
-    """A schema whose log holds so many records in segments of `each` ids, some ahead; dropped at the end."""
+    """Hold a schema whose log has `events` records in segments of `each` ids, with some segments ahead. Drop it at the
+    end."""
     schema = f"{database.schema}_grown"
-    drop(database.conn, schema)  # of a run that was killed
+    # A killed run leaves its schema behind.
+    drop(database.conn, schema)
     try:
         migrate(database.dsn, schema)
         _segment(database, schema, events, each)
@@ -173,7 +176,7 @@ def grown(database: BenchDatabase, events: int, each: int) -> Iterator[str]:
 
 
 def _segment(database: BenchDatabase, schema: str, events: int, each: int) -> None:
-    """Make what this many records take, and those ahead."""
+    """Add the segments that the records need, and further segments ahead."""
     needed = max(0, -(-(events - FIRST) // each)) + MIN_AHEAD
     for lower in range(FIRST, FIRST + needed * each, each):
         segments.add(database.conn, schema, IdRange(lower, lower + each))

@@ -1,5 +1,7 @@
-"""Processes that join, leave and are killed under load, again and again: how long until all partitions run where they
-are to, and the pauses that partitions see which move and which do not."""
+"""Processes that join, leave and are killed under load, again and again.
+
+The lines are the time until all partitions run at their new owners, and the pauses of the partitions that move and of
+the others."""
 
 import os
 import signal
@@ -26,15 +28,16 @@ MOVED: Final = Budget(
 UNMOVED: Final = Budget(
     "rebalance-unmoved", "the same of a partition that does not move, p99", Direction.AT_MOST, 100, "ms"
 )
-CALM: Final = 1.0  # seconds before a change, and a part of them after it
-AFTER: Final = 0.3
+CALM: Final = 1.0  # seconds before a change
+AFTER: Final = 0.3  # seconds after a change, observed and then waited for stragglers
 FEW: Final = 8  # processes, up to which the beat is the usual one
-SLOWER: Final = 4  # by this factor with more; and for kills, after which what was not saved runs a few at a time
+# The factor for more processes, and for kills, after which unsaved events run again a few at a time.
+SLOWER: Final = 4
 MILLISECONDS: Final = 1e3
 
 
 class Rehearsal:
-    """A node under a publisher, whose processes come and go."""
+    """A node under load from a paced publisher, whose processes come and go."""
 
     def __init__(self, database: BenchDatabase, node: BenchNode, notebook: Notebook, publisher: PacedPublisher) -> None:
         self._database = database
@@ -43,7 +46,8 @@ class Rehearsal:
         self._publisher = publisher
 
     def join(self, processes: int) -> Pauses:
-        """Others join. It began when the first was a member, and is to be over soon after the last one is."""
+        """Scale up and return the pauses. The change begins when the first new process has registered, and is complete
+        when the last one has."""
         database = self._database
         members = statements.ages(database.conn, database.schema).keys()
         notes = self._calm()
@@ -53,14 +57,14 @@ class Rehearsal:
         return self._judged(notes, min(arrived), max(arrived))
 
     def leave(self, processes: int) -> Pauses:
-        """The youngest leave."""
+        """Scale down and return the pauses. The youngest processes leave."""
         notes = self._calm()
         began = time.monotonic_ns()
         self._node.scale(processes)
         return self._judged(notes, began, began)
 
     def crash(self) -> Pauses:
-        """One is killed. What its replacement brings is not looked at."""
+        """Kill a process and return the pauses. The effect of its replacement is not measured."""
         notes, victim = self._calm(), self._node.pids[-1]
         theirs = {note.partition for note in notes if note.pid == victim}
         began = time.monotonic_ns()
@@ -76,7 +80,7 @@ class Rehearsal:
         return found
 
     def _calm(self) -> list[Noted]:
-        """Let all be as it is for a while; what was delivered meanwhile."""
+        """Wait without a change and return the deliveries of that time."""
         [*self._notebook.new()]
         self._database.pause(CALM)
         return [*self._notebook.new()]
@@ -91,7 +95,7 @@ class Rehearsal:
 
 @contextmanager
 def rehearsal(database: BenchDatabase, processes: int, period: float) -> Iterator[Rehearsal]:
-    """So many processes at work on a fresh log, with an event for each partition every `period` seconds."""
+    """Start `processes` on a fresh log, with one event for each partition every `period` seconds."""
     database.fresh()
     name = f"{processes}-{time.monotonic_ns()}"
     notebook = Notebook(database.folder / f"notes-{name}")
@@ -105,7 +109,7 @@ def rehearsal(database: BenchDatabase, processes: int, period: float) -> Iterato
 
 
 def to_and_fro(database: BenchDatabase, few: int, many: int, rounds: int) -> dict[str, Pauses]:
-    """Processes join and leave, so many times; the pauses of either."""
+    """Scale from `few` to `many` and back, `rounds` times, and return the pauses of either change."""
     joins, leaves = Pauses(), Pauses()
     with rehearsal(database, few, database.sizes.growth.beat * (1 if many <= FEW else SLOWER)) as scene:
         for _ in range(rounds):
@@ -115,7 +119,7 @@ def to_and_fro(database: BenchDatabase, few: int, many: int, rounds: int) -> dic
 
 
 def crashes(database: BenchDatabase, processes: int, rounds: int) -> dict[str, Pauses]:
-    """One of these is killed, so many times."""
+    """Kill one of the processes, `rounds` times, and return the pauses."""
     found = Pauses()
     with rehearsal(database, processes, database.sizes.growth.beat * SLOWER) as scene:
         for _ in range(rounds):

@@ -1,4 +1,4 @@
-"""The statements of live traffic above millions of records that are done, beside those on an empty log."""
+"""CPU of the statements of live traffic above millions of done records, compared with an empty log."""
 
 from collections.abc import Set
 from contextlib import ExitStack
@@ -24,8 +24,8 @@ BUDGETS: Final = {
 }
 
 
+# Rounds with the same sessions. Two sessions that do the same may differ by some percent as long as they live.
 SITTING: Final = 10
-"""Rounds by the same sessions: two that do the same may differ by some percent for as long as they last."""
 
 Costs = dict[str, float]
 
@@ -36,7 +36,7 @@ def _costs(database: BenchDatabase, log: OwnedLog) -> Costs:
 
 
 def _compared(database: BenchDatabase, grown_log: str) -> tuple[list[Costs], list[Costs]]:
-    """The costs of each round above the records and beside them, by new sessions for every few rounds."""
+    """Return the costs of each round above the records and beside them, with new sessions for every few rounds."""
     above: list[Costs] = []
     beside: list[Costs] = []
     sides = [(grown_log, above), (database.schema, beside)]
@@ -47,13 +47,14 @@ def _compared(database: BenchDatabase, grown_log: str) -> tuple[list[Costs], lis
             found = in_turn(min(SITTING, left), first, second)
         for (_, costs), new in zip(sides, found, strict=True):
             costs.extend(new)
-        sides.reverse()  # whose sessions come first
+        # The order in which the sessions are opened alternates.
+        sides.reverse()
         left -= SITTING
     return above, beside
 
 
 def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
-    """Both logs are there at the same time, and take turns."""
+    """Measure both logs in turn, while both exist."""
     if not is_here(statements.backend(database.conn, database.schema)):
         yield from (Unmeasured(name, ELSEWHERE) for name in wanted)
         return

@@ -1,4 +1,4 @@
-"""Many subscriptions of one log, and one that is far behind beside one that is not."""
+"""Many subscriptions of one log, and a subscription far behind beside a live one."""
 
 import time
 from collections.abc import Set
@@ -28,13 +28,13 @@ BEHIND: Final = Budget(
     Direction.AT_MOST,
     1.5,
 )
-RATE: Final = 100.0
+RATE: Final = 100.0  # events per second
 OTHER: Final = "behind"
-TO_ARRIVE: Final = 60.0
+TO_ARRIVE: Final = 60.0  # seconds
 
 
 def _busy(database: BenchDatabase, members: IdleInstances, name: str) -> float:
-    """The server's CPU for the instances for a second of 100 events."""
+    """Return the CPU seconds of the server for the instances per second, with 100 events per second."""
     with sending(database.dsn, database.schema, RATE, None, database.folder / name) as sender:
         database.until(lambda: bool(sender.sent()), "the first event", TO_ARRIVE)
         database.pause(database.sizes.calm)
@@ -64,7 +64,7 @@ def _many(database: BenchDatabase) -> Results:
 
 
 def _latency(database: BenchDatabase, notebook: Notebook, name: str) -> float:
-    """The median latency of the live subscription, in milliseconds."""
+    """Return the median latency of the live subscription, in milliseconds."""
     arrived: dict[int, int] = {}
     [*notebook.new()]
     seconds = database.sizes.growth.standing
@@ -82,7 +82,8 @@ def _latency(database: BenchDatabase, notebook: Notebook, name: str) -> float:
 
 
 def _behind(database: BenchDatabase) -> Results:
-    """The other one has a backlog that its slow handler takes hours for; it stands still before and after."""
+    """Compare the latency beside a slow subscription with that before and after. The slow handler needs hours for the
+    backlog."""
     backlog = database.sizes.growth.behind
     database.fresh()
     database.load(backlog)

@@ -1,4 +1,4 @@
-"""The lines of the bench, by group: what is measured in one go."""
+"""Lines of the bench in groups that are measured together."""
 
 from partbox_lab.bench.group import LineSet
 from partbox_lab.bench.measurements import (
@@ -17,6 +17,7 @@ from partbox_lab.bench.measurements import (
     waits,
 )
 
+# All lines of a plain run.
 LINES = LineSet(
     (
         shapes.GROUP,
@@ -35,4 +36,3 @@ LINES = LineSet(
         memory.GROUP,
     )
 )
-"""Every line of a plain run."""

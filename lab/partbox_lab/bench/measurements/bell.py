@@ -1,4 +1,4 @@
-"""Publishing by many clients at full speed, beside a worker process that would like to sleep."""
+"""Cost of the bell for many clients that publish at full speed, beside a worker that tries to sleep."""
 
 from collections.abc import Set
 from typing import Final

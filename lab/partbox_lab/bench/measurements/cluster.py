@@ -1,4 +1,4 @@
-"""Processes that join and leave, and a node that restarts, while events are published."""
+"""Moves, duplicates and reordered events while processes join and leave and a node restarts under load."""
 
 from collections.abc import Iterable, Sequence, Set
 from typing import Final, NamedTuple
@@ -20,11 +20,11 @@ REORDERED: Final = Budget(
     "restart-reordered", "graceful restart and rebalance under load: reordered", Direction.AT_MOST, 0
 )
 UNDER_LOAD: Final = 1.0  # seconds between two changes
-TO_ARRIVE: Final = 60.0
+TO_ARRIVE: Final = 60.0  # seconds
 
 
 class OrderVerdict(NamedTuple):
-    """Deliveries that were judged: distinct events, duplicates, and those after a later event of their aggregate."""
+    """The verdict on deliveries: distinct events, duplicates, and events after a later one of their aggregate."""
 
     events: int
     duplicates: int
@@ -32,7 +32,7 @@ class OrderVerdict(NamedTuple):
 
 
 def judge(notes: Iterable[Noted], clients: int) -> OrderVerdict:
-    """Judge deliveries in the order in which they happened."""
+    """Judge deliveries, in the order in which the handlers ran."""
     seen: set[int] = set()
     last: dict[str, int] = {}
     duplicates = reordered = 0
@@ -49,26 +49,26 @@ def judge(notes: Iterable[Noted], clients: int) -> OrderVerdict:
 
 
 def moved(before: Sequence[BenchPartition], after: Sequence[BenchPartition]) -> int:
-    """The number of partitions that were claimed anew: the epoch grows with every claim."""
+    """Return the number of partitions that were claimed again. Every claim increments the epoch."""
     epochs = {each.partition: each.epoch for each in before}
     return sum(each.epoch != epochs.get(each.partition) for each in after)
 
 
 class _Changes:
-    """Joins, leaves and restarts."""
+    """Joins and leaves of the third process."""
 
     def __init__(self, database: BenchDatabase, node: BenchNode) -> None:
         self._database = database
         self._node = node
 
     def join(self) -> tuple[int, int]:
-        """A third process comes; partitions that moved, and the least that could."""
+        """Add a third process. Return the number of moved partitions, and the least possible number."""
         before = self._owners()
         self._node.scale(3)
         return moved(before, self._owners()), ALL // 3
 
     def leave(self) -> tuple[int, int]:
-        """The youngest goes; partitions that moved, and those that it had."""
+        """Remove the youngest process. Return the number of moved partitions, and the number that it owned."""
         before = self._owners()
         self._node.scale(2)
         after = self._owners()
@@ -88,7 +88,7 @@ def _moves(database: BenchDatabase, node: BenchNode) -> Results:
 
 
 def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
-    """Two processes under load, three, two again; then the node ends in order and another one begins."""
+    """Run two processes under load, then three, then two again. Then stop the node in order and start another."""
     database.fresh()
     notebook, path = Notebook(database.folder / "cluster"), database.folder / "sent-cluster"
     outbox, rate = database.outbox(NoteTaker(notebook.path)), float(database.sizes.load)
@@ -108,7 +108,7 @@ def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
 
 
 def _arrived(database: BenchDatabase, notebook: Notebook, sender: Sender) -> list[Noted]:
-    """Everything that was delivered, when all that was committed has been."""
+    """Wait until every committed event is delivered, and return all deliveries."""
     notes: list[Noted] = []
     sent = sender.sent().keys()
 

@@ -1,4 +1,4 @@
-"""Draining new events above millions that are done."""
+"""Drains of new events above millions of done records."""
 
 from collections.abc import Set
 from typing import Final
@@ -15,14 +15,14 @@ DONE: Final = Budget("done-records", "drain with 10 M done records in the log vs
 
 
 def _drains(database: BenchDatabase, node: BenchNode) -> list[float]:
-    """Append new events to what is done, and drain them again and again."""
+    """Append new events to the log, and drain them repeatedly."""
     events, end = database.sizes.events, statements.position(database.conn, database.schema)
     database.load(events)
     return [node.drain(end).rate(events) for _ in range(database.sizes.rounds)]
 
 
 def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
-    """The empty log comes before and after the full one, so that a machine that slows down favours neither."""
+    """Measure the empty log before and after the full one, so that a machine that slows down favours neither."""
     database.fresh()
     with BenchNode(database, database.outbox(ignore), 1, paused=True, concurrency=1) as node:
         empty = _drains(database, node)

@@ -1,4 +1,4 @@
-"""Draining a backlog by one process and by two, beside another outbox, and what it leaves in the server."""
+"""Drains of a backlog by one process and by two, compared with another outbox, and their cost in the server."""
 
 from collections.abc import Set
 from statistics import median
@@ -21,8 +21,7 @@ DEAD = Budget("drain-dead-rows", "dead rows per drained event", Direction.AT_MOS
 
 
 class _Rounds:
-    """Drains and what they are compared with, in turn, in events per second; `wal` (bytes) and `dead` (rows) are those
-    of a whole drain."""
+    """Drains and comparisons in turn, in events per second. `wal` (bytes) and `dead` (rows) count whole drains."""
 
     def __init__(self, database: BenchDatabase, node: BenchNode, wanted: Set[str]) -> None:
         self._database = database
@@ -36,7 +35,7 @@ class _Rounds:
         self.claims_wal = self.claims_dead = 0.0
 
     def run(self) -> None:
-        """One round of what is wanted."""
+        """Run one round of the wanted lines."""
         database, events = self._database, self._database.sizes.events
         drained = self._node.drain(processes=1, count_dead=DEAD.name in self._wanted and not self.dead)
         self.one.append(drained.rate(events))
@@ -49,14 +48,14 @@ class _Rounds:
             self.two.append(self._node.drain(processes=2).rate(events))
 
     def claim(self) -> None:
-        """Measure what it costs to claim every partition and to release it, with nothing to drain."""
+        """Measure the cost of claiming and releasing all partitions without events."""
         if {WAL.name, DEAD.name} & self._wanted:
             end = statements.position(self._database.conn, self._database.schema)
             claimed = self._node.drain(end, processes=1, count_dead=DEAD.name in self._wanted)
             self.claims_wal, self.claims_dead = claimed.wal, claimed.dead or 0.0
 
     def results(self) -> Results:
-        """A result for each wanted line, and some more."""
+        """Yield a result for each wanted line, and possibly more."""
         if self.textbook:
             yield compared(TEXTBOOK.name, ("drain", self.one), ("textbook", self.textbook))
         if self.two:
@@ -64,7 +63,7 @@ class _Rounds:
         yield from self._costs()
 
     def _costs(self) -> Results:
-        """WAL and dead rows of an event, without those of the claims."""
+        """Yield WAL and dead rows per event, less the share of the claims."""
         events, said = self._database.sizes.events, f"{self._database.sizes.events:,} events"
         wal = (median(self.wal) - self.claims_wal) / events
         note = f"{said}{in_rounds(len(self.wal))}; beside {self.claims_wal:,.0f} B for claiming 256 partitions"

@@ -1,4 +1,4 @@
-"""A process that has nothing to do: its CPU, and the statements that it sends."""
+"""CPU and statements of an idle process."""
 
 import time
 from collections.abc import Set
@@ -14,7 +14,8 @@ from partbox_lab.bench.node import BenchNode
 
 CPU: Final = Budget("idle-cpu", "CPU of an idle process, of a core", Direction.AT_MOST, 0.5, "%")
 STATEMENTS: Final = Budget("idle-statements", "statements that an idle process sends", Direction.AT_MOST, 6, "/s")
-BUSY: Final = 200.0  # transactions a second of others, among which a few of ours are lost
+# Transactions per second of others, above which the few of ours cannot be measured.
+BUSY: Final = 200.0
 OTHERS = "other sessions run {:,.0f} transactions a second in this database, and the server counts all of them together"
 
 
@@ -40,7 +41,7 @@ def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
 
 
 def _transactions(database: BenchDatabase) -> tuple[float, float]:
-    """Seconds that passed, and how many transactions a second ended in this database."""
+    """Return the seconds that passed, and the transactions per second in this database."""
     before, began = statements.transactions(database.conn, database.schema), time.monotonic()
     database.pause(database.sizes.idle)
     ended, passed = statements.transactions(database.conn, database.schema) - before, time.monotonic() - began

@@ -1,4 +1,4 @@
-"""A process that is killed, and a node: how long until others deliver what was theirs."""
+"""Time until others take over the partitions of a killed process, and of a killed node."""
 
 import os
 import signal
@@ -23,12 +23,12 @@ PROCESS: Final = Budget(
     "kill-process", "process killed: until all its partitions deliver elsewhere", Direction.AT_MOST, 1, "s"
 )
 NODE: Final = Budget("kill-node", "node killed: the same, beyond the lease", Direction.AT_MOST, 2, "s")
-TO_RECOVER: Final = 60.0
-LOOK: Final = 0.1
+TO_RECOVER: Final = 60.0  # seconds
+LOOK: Final = 0.1  # seconds
 
 
 class OtherNode:
-    """A node in a process of its own, with one worker process, so that all of it can be killed."""
+    """A node in a process of its own, with one worker process, so that the whole node can be killed."""
 
     def __init__(self, database: BenchDatabase, handler: NoteTaker, lease: float) -> None:
         self._process = ChildProcess("partbox-bench-node", _run, database.dsn, database.schema, handler, lease)
@@ -41,7 +41,7 @@ class OtherNode:
         self._process.__exit__(*error)
 
     def kill(self) -> None:
-        """End the node with its worker process, at once."""
+        """Kill the supervisor and its worker at once."""
         supervisor = psutil.Process(self._process.pid)
         for each in (supervisor, *supervisor.children(recursive=True)):
             with suppress(psutil.NoSuchProcess):
@@ -49,7 +49,6 @@ class OtherNode:
 
 
 def _run(dsn: str, schema: str, handler: NoteTaker, lease: float, stop: StopPipe) -> None:
-    """The process's program."""
     outbox = Outbox(dsn, schema=schema, enabled=True, lease=lease, heartbeat=_heartbeat(lease), node="partbox-bench-2")
     outbox.register(handler, "*")
     node = outbox.supervisor(processes=1)
@@ -65,7 +64,7 @@ def _heartbeat(lease: float) -> float:
 
 
 class _Recovery:
-    """Kills, and counts the seconds until every partition has delivered."""
+    """Kills, each followed by the seconds until every partition has delivered."""
 
     def __init__(self, database: BenchDatabase, outbox: Outbox, notebook: Notebook) -> None:
         self._database = database
@@ -74,7 +73,8 @@ class _Recovery:
         self._first = 0
 
     def after(self, kill: Callable[[], None]) -> float:
-        """Seconds from the kill until an event of each partition, published right after it, is handled."""
+        """Kill, publish an event for each partition, and return the seconds from the kill until all events are
+        handled."""
         events, self._first = one_for_each_partition(self._first), self._first + ALL
         wanted = {event.payload["number"] for event in events}
         killed = time.monotonic_ns()

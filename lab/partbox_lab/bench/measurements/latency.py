@@ -1,4 +1,4 @@
-"""Latency from commit to handler at three rates, one process owning everything, and the CPU that it takes."""
+"""Latency from commit to handler at three rates, with one process that owns everything, and its CPU."""
 
 import time
 from collections.abc import Iterator, Mapping, Set
@@ -16,10 +16,10 @@ from partbox_lab.bench.rounds import latencies, quantile
 from partbox_lab.bench.sender import KIND, sending
 
 MEDIANS: Final = {1: 1.0, 100: 1.0, 1_000: 1.5}  # milliseconds by rate
-TAILS: Final = {1: 3.0, 100: 3.0, 1_000: 4.0}
+TAILS: Final = {1: 3.0, 100: 3.0, 1_000: 4.0}  # milliseconds by rate
 CPU_RATE: Final = 100
-TO_ARRIVE: Final = 30.0
-WARM: Final = 10
+TO_ARRIVE: Final = 30.0  # seconds
+WARM: Final = 10  # events
 
 MEDIAN: Final = {
     rate: Budget(
@@ -39,10 +39,8 @@ CPU: Final = Budget(
 
 
 def figures(rate: int, sent: Mapping[int, int], arrived: Mapping[int, int]) -> Iterator[Measured]:
-    """Median and p99 of a rate, from the return of a commit: below zero where the handler was faster.
-
-    The slowest of fewer than a hundred samples stands for the p99.
-    """
+    """Yield the median and the p99 of a rate. Latency counts from the return of the commit, so a faster handler's is
+    negative. The p99 of fewer than 100 samples is the slowest one."""
     found = latencies(sent, arrived)
     passed = (max(sent.values()) - min(sent.values())) / 1e9
     said = counted(len(found), "sample") + (f", {_written((len(found) - 1) / passed)} a second" if passed else "")
@@ -58,7 +56,7 @@ def _written(rate: float) -> str:
 
 
 class _Stopwatch:
-    """Measures on one node, rate by rate."""
+    """Measurements on one node, rate by rate."""
 
     def __init__(self, database: BenchDatabase, node: BenchNode, notebook: Notebook) -> None:
         self._database = database
@@ -67,7 +65,7 @@ class _Stopwatch:
         self._arrived: dict[int, int] = {}
 
     def warm(self) -> None:
-        """Deliver some events that do not count."""
+        """Deliver a few events that do not count."""
         outbox = self._database.outbox()
         for _ in range(WARM):
             with self._database.conn.transaction():
@@ -75,7 +73,7 @@ class _Stopwatch:
         self._database.until(self._node.empty, "delivering", TO_ARRIVE)
 
     def run(self, rate: int) -> Results:
-        """The figures of a rate, and CPU if it is the one for that."""
+        """Yield the results of a rate, and the CPU if the rate is the one for it."""
         database, seconds = self._database, self._database.sizes.latency[rate]
         self._arrived.clear()
         with sending(database.dsn, database.schema, rate, seconds, database.folder / f"sent-{rate}") as sender:
@@ -113,7 +111,7 @@ def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
 
 
 def _names(rate: int) -> set[str]:
-    """The lines that are measured at a rate."""
+    """Return the names of the lines that a rate measures."""
     return {MEDIAN[rate].name, TAIL[rate].name} | ({CPU.name} if rate == CPU_RATE else set())
 
 

@@ -1,4 +1,4 @@
-"""Draining by lists beside PgQ, which hands over lists too; both parse every payload."""
+"""Drains by lists, compared with PgQ, which also delivers lists. Both parse every payload."""
 
 from collections.abc import Set
 from contextlib import ExitStack
@@ -20,7 +20,7 @@ PROCESSES: Final = {PGQ.name: 1, PGQ_TWO.name: 2}
 
 
 def _why_not(database: BenchDatabase, name: str) -> str | None:
-    """Why the line cannot be measured here; None if it can."""
+    """Return why the line cannot be measured here, or None."""
     return ONE_PROCESSOR if PROCESSES[name] > usable_processors() else pgq.lacking(database)
 
 

@@ -1,4 +1,4 @@
-"""Publishing many events at once and one at a time, beside the raw statements."""
+"""Publishing many events at once and one at a time, compared with the raw statements."""
 
 import time
 from collections.abc import Sequence, Set
@@ -18,8 +18,8 @@ from partbox_lab.bench.rounds import compared, in_turn
 
 MANY = Budget("publish-many", "publish_many(10,000) vs raw COPY of the same rows", Direction.AT_LEAST, 0.6)
 ONE = Budget("publish-one", "publish in its own transaction vs the bare INSERT", Direction.AT_LEAST, 0.8)
-PAGE = 10_000
-BURST = 20  # single events between two changes of side
+PAGE = 10_000  # events per publish_many
+BURST = 20  # single events before the other side's turn
 NOTE = "x" * 150
 
 
@@ -31,7 +31,7 @@ def _events(count: int) -> list[Event]:
 
 
 def _rows(events: Sequence[Event]) -> list[tuple[Any, ...]]:
-    """The columns that COPY takes, ready."""
+    """Return the columns that COPY takes."""
     return [
         (
             partition_of(str(each.aggregate_id)),
@@ -50,7 +50,7 @@ def _rows(events: Sequence[Event]) -> list[tuple[Any, ...]]:
 
 
 class _Publisher:
-    """Publishes by partbox; each method returns events per second."""
+    """Publishing by partbox, in events per second."""
 
     def __init__(self, database: BenchDatabase, conn: psycopg.Connection[Any]) -> None:
         self._outbox = database.outbox()
@@ -73,7 +73,7 @@ class _Publisher:
 
 
 class _Statements:
-    """The raw statements for the same events, everything prepared before they are timed."""
+    """The raw statements for the same events. Everything is prepared before the clock starts."""
 
     def __init__(self, database: BenchDatabase, conn: psycopg.Connection[Any]) -> None:
         self._database = database

@@ -1,7 +1,6 @@
-"""Every shape of handler that does nothing: the worker's CPU for an event beside sync one by one.
+"""CPU of the worker per event for each shape of handler that does nothing, compared with sync one by one.
 
-A bare cursor that reads the same columns stands beside all of them.
-"""
+A bare cursor that reads the same columns runs beside all shapes."""
 
 from collections.abc import Sequence, Set
 from contextlib import ExitStack
@@ -36,7 +35,7 @@ ASYNC: Final = HandlerShape(_cheap("async", "async, 100 at once", 1.6), ignore_a
 def _beside(
     name: str, ours: Sequence[ShapeDrain], sync: Sequence[ShapeDrain], cursor: Sequence[ShapeDrain]
 ) -> Measured:
-    """The line of a shape beside sync one by one."""
+    """Return the line of a shape, compared with sync one by one."""
     rate, cost = rates(ours), costs(ours)
     of_cursor, of_sync = ratio(rate, rates(cursor)), ratio(rate, rates(sync))
     said = f"{median(rate):,.0f}/s, {of_cursor:.2f} of the cursor, {of_sync:.2f} of one by one{in_rounds(len(rate))}"

@@ -26,19 +26,20 @@ DRAIN: Final = Budget(
     "open-transaction-drain", "drain beside an open write transaction vs without", Direction.AT_LEAST, 0.9
 )
 SAVING: Final = Budget("open-transaction-saving", "time spent saving after a minute of it", Direction.AT_MOST, 5, "%")
-SAVE: Final = struct.Struct("<d")
-RATE: Final = 500.0
+SAVE: Final = struct.Struct("<d")  # seconds of a save
+RATE: Final = 500.0  # events per second
 LAST: Final = 0.25  # the share of the time, at its end, that counts
-TO_START: Final = 30.0
+TO_START: Final = 30.0  # seconds
 
 
 class SaveTimes(Observer):
-    """Notes how long each save took on the server; it travels to the worker processes."""
+    """An observer, pickled for the worker processes, that notes the time of each save on the server."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def saved(self, partitions: int, parked: Mapping[str, int], seconds: float) -> None:
+        """Append the seconds of a save to the file."""
         os.write(self._file, SAVE.pack(seconds))
 
     @cached_property
@@ -48,7 +49,7 @@ class SaveTimes(Observer):
 
 @contextmanager
 def _open(database: BenchDatabase) -> Iterator[None]:
-    """A transaction that has written something, open as long as the block lasts."""
+    """Hold a transaction open that has written."""
     with psycopg.connect(database.dsn) as conn:
         statements.begin_writing(conn, database.schema)
         yield

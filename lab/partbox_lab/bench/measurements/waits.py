@@ -1,7 +1,6 @@
-"""Every shape of handler that waits, beside what threads, or asyncio, make of as many waits without partbox.
+"""Rates of each shape of handler that waits, compared with threads or asyncio tasks that wait as often without partbox.
 
-Nobody can be faster than that. A list waits once: it stands beside lists that do not wait.
-"""
+Bare waits are the upper limit. A list waits once, so it is compared with lists that do not wait."""
 
 from collections.abc import Callable, Set
 from contextlib import ExitStack
@@ -18,8 +17,8 @@ from partbox_lab.bench.measurements.shapes import LISTS
 from partbox_lab.bench.rounds import compared
 from partbox_lab.bench.shape_nodes import HandlerShape, ShapeDrain, ShapeNodes, costs, drains_in_turn, rates
 
+# The waits per second without partbox, given the concurrency and the number of waits.
 Bare = Callable[[int, int], float]
-"""Waits as often without partbox: (at once, waits) to waits per second."""
 
 
 def _waits(name: str, what: str, bound: float) -> Budget:
@@ -32,7 +31,8 @@ BARE: tuple[tuple[HandlerShape, Bare], ...] = (
     (HandlerShape(_waits("threads-16", "sync in 16 threads, vs bare threads", 0.9), wait, 16), waiting_threads),
     (HandlerShape(_waits("async", "async, 100 at once, vs bare asyncio", 0.8), wait_async, 100), waiting_tasks),
 )
-if find_spec("uvloop"):  # of partbox[uvloop]; there is none for Windows
+# The extra `uvloop` installs the package, which does not exist for Windows.
+if find_spec("uvloop"):
     BARE += (
         (
             HandlerShape(_waits("uvloop", "the same by uvloop, vs asyncio", 0.8), wait_async, 100, "uvloop"),
