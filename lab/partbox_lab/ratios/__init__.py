@@ -1,7 +1,6 @@
-"""Rates beside others in the same run: a drain beside raw reading, a relay beside the brokers' own libraries.
+"""Rates compared with others in the same run: a drain with raw reading, a relay with the brokers' own libraries.
 
-`scripts/bench` runs it, in a checkout: the brokers are those of the tests.
-"""
+`scripts/bench` runs the package in a checkout, because the brokers are those of the tests."""
 
 import time
 from collections.abc import Iterator
@@ -12,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from partbox.supervisor.supervisor import Supervisor
 
+# The folder of the checkout's tests, which holds the brokers.
 TESTS: Final = Path(__file__).resolve().parents[3] / "tests"
-"""The folder of the checkout's tests, whose brokers the ratios are measured with."""
 
 
 @contextmanager
 def running(node: "Supervisor") -> "Iterator[Supervisor]":
-    """A node that runs while `with` lasts."""
+    """Run a node while the block lasts."""
     node.start()
     try:
         yield node
@@ -28,6 +27,6 @@ def running(node: "Supervisor") -> "Iterator[Supervisor]":
 
 
 def wait_empty(node: "Supervisor") -> None:
-    """Wait until everything is delivered and saved."""
+    """Wait until all events are delivered and saved."""
     while (work := node.outstanding()) is None or not work.is_done:
         time.sleep(0.1)

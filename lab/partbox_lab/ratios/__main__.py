@@ -1,10 +1,9 @@
-"""Drains a preloaded log by one worker process with a no-op handler, and prints ratios.
+"""Drain a loaded log with one worker process and a no-op handler, and print ratios.
 
-The yardstick is read in the same run: iterating the same lean columns through a psycopg server-side cursor. Times of
-the drain are the database's: from the claim of the partitions to the last save. `--pairs` also drains with and without
-metrics, in turn, and compares the CPU time of the worker process. `--relay` drains into brokers instead, beside sending
-the same messages by the broker's own library.
-"""
+The yardstick of the same run iterates the same lean columns through a psycopg server-side cursor. Times of the drain
+are the database's, from the claim of the partitions to the last save. `--pairs` also drains with and without metrics,
+in turn, and compares the CPU time of the worker process. `--relay` drains into brokers instead, and compares with
+sending the same messages by the broker's own library."""
 
 import argparse
 import logging
@@ -55,7 +54,8 @@ def main() -> None:
     logging.basicConfig(level=logging.ERROR)
     with bench_workspace(given.dsn, CONNECTIONS) as place:
         if given.relay is not None:
-            from partbox_lab.ratios import relay  # what it needs is not installed for the others
+            # The packages that the relay needs are not installed for the other ratios.
+            from partbox_lab.ratios import relay
 
             relay.run(place.dsn, given)
         else:
@@ -71,6 +71,7 @@ def _outbox(place: Workspace) -> Outbox:
 
 
 def _round(place: Workspace, given: argparse.Namespace) -> tuple[float, float, float]:
+    """Measure the yardstick and the drain once. Return both rates per second, and the bytes of WAL per event."""
     with place.connect("rounds") as conn:
         _load(conn, place, given)
         yardstick = max(_iterate(place, given.events) for _ in range(2))
@@ -109,13 +110,13 @@ def _drain(conn: Conn, outbox: Outbox, given: argparse.Namespace) -> tuple[float
 
 
 def _saved(conn: Conn) -> tuple[float, float]:
-    """Seconds from the claim to the last save, and the bytes of WAL by then."""
+    """Return the seconds from the claim to the last save, and the bytes of WAL at that time."""
     (found,) = conn.execute(query("ratios_drained", SCHEMA), {}).fetchall()
     return found
 
 
 def _pairs(place: Workspace, given: argparse.Namespace) -> list[float]:
-    """CPU time with metrics by that without them, in turn."""
+    """Return the ratios of the CPU time with metrics to that without, measured in turn."""
     plain, counted = in_turn(
         given.pairs, partial(_cost, place, given, metrics=False), partial(_cost, place, given, metrics=True)
     )
@@ -127,7 +128,7 @@ def _pairs(place: Workspace, given: argparse.Namespace) -> list[float]:
 
 
 def _cost(place: Workspace, given: argparse.Namespace, *, metrics: bool) -> float:
-    """Microseconds of CPU time that the worker process spends on an event, its start apart."""
+    """Return the microseconds of CPU of the worker process per event, without its start."""
     outbox = _outbox(place)
     with place.connect("pairs") as conn:
         _load(conn, place, given)

@@ -1,8 +1,7 @@
-"""A broker of tests/sinks in a process of its own, so that it shares no interpreter with what sends to it.
+"""A broker of tests/sinks in a process of its own, so that it shares no GIL with its clients.
 
-It prints its URL, or why it cannot be there; each line that it reads names topics that it is to take next. It ends with
-its input.
-"""
+It prints its URL, or exits with the reason why it cannot run. Each line of its input names topics to create, and it
+ends with its input."""
 
 import sys
 import tempfile
@@ -19,7 +18,8 @@ from kafka_nodes import LARGE  # noqa: E402
 from kafkas import ApacheKafka  # noqa: E402
 from kinds import BROKERS  # noqa: E402
 
-ThreadingHTTPServer.request_queue_size = 128  # 5 of the standard library's are fewer than connect at once
+# The standard library's 5 are fewer than the clients that connect at once.
+ThreadingHTTPServer.request_queue_size = 128
 ApacheKafka.java = LARGE
 
 

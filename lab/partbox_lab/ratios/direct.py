@@ -1,10 +1,9 @@
-"""Sends messages by a broker's own library, without partbox: each in the best way that its documentation shows.
+"""Send messages by a broker's own library, without partbox, each in the best way that the library's documentation
+shows.
 
-The guarantee is the relay's: every message is acknowledged. The events are in memory as Python's values,
-their payloads encoded; the time is that of making the same messages of them (CloudEvents attributes, headers, key), in
-the plainest way, and of sending these, after a warm-up.
-Where messages are in flight side by side (all but Kafka and Redis) no order is kept.
-"""
+The guarantee is the relay's: every message is acknowledged. The events are in memory as Python values with encoded
+payloads. The time covers building the same messages (CloudEvents attributes, headers, key) in the plainest way and
+sending them, after a warm-up. Except for Kafka and Redis, messages are in flight side by side, so no order is kept."""
 
 import asyncio
 import gc
@@ -32,7 +31,7 @@ Send = Callable[[Sequence[Any]], Awaitable[object]]
 
 
 class DirectEvent(NamedTuple):
-    """An event as an application has it that sends by itself."""
+    """An event as an application holds it that sends by itself."""
 
     delivered: DeliveredEvent
     topic: str
@@ -45,7 +44,7 @@ class DirectEvent(NamedTuple):
     headers: dict[str, str]
 
     def bound(self, prefix: str, content_type: str) -> dict[str, str]:
-        """Its headers, and what CloudEvents says of it."""
+        """Return the event's headers and its CloudEvents attributes."""
         return {
             **self.headers,
             f"{prefix}specversion": "1.0",
@@ -60,17 +59,18 @@ class DirectEvent(NamedTuple):
         }
 
 
+# A function that builds the library's message from an event, and another that sends many messages.
 Sender = tuple[Callable[[DirectEvent], Any], Send]
-"""What makes of an event what the library takes, and what sends many of those."""
 
 
 def seconds(kind: str, url: str, template: str, dsn: str, warm: int) -> tuple[float, float]:
-    """The time that the log's events take, but for the first `warm` of them, and the CPU time of this process."""
+    """Return the seconds that sending the log takes after the first `warm` events, and the CPU seconds of this
+    process."""
     return asyncio.run(_seconds(kind, url, events(dsn, template), warm))
 
 
 def events(dsn: str, template: str) -> list[DirectEvent]:
-    """Read the events of the log, in order."""
+    """Return the events of the log, in order."""
     claim, topic = ClaimContext(1, "relay", Codecs()), Topic(template)
     with psycopg.connect(dsn) as conn:
         use_raw_loaders(conn)
@@ -96,14 +96,15 @@ def _event(delivered: DeliveredEvent, topic: Topic) -> DirectEvent:
 async def _seconds(kind: str, url: str, events: list[DirectEvent], warm: int) -> tuple[float, float]:
     async with SENDERS[kind](url) as (made, send):
         await send([made(event) for event in events[:warm]])
-        gc.disable()  # so many events are not to be looked through again and again
+        # The collector would scan all events again and again.
+        gc.disable()
         began, used = time.perf_counter(), time.process_time()
         await send([made(event) for event in events[warm:]])
         return time.perf_counter() - began, time.process_time() - used
 
 
 async def _side_by_side(send: Callable[[Any], Awaitable[object]], ready: Sequence[Any], *, most: int) -> None:
-    """So many of them in flight all the time."""
+    """Send all messages, with `most` in flight at any time."""
     left = iter(ready)
 
     async def some() -> None:
@@ -115,6 +116,7 @@ async def _side_by_side(send: Callable[[Any], Awaitable[object]], ready: Sequenc
 
 @asynccontextmanager
 async def kafka(url: str) -> AsyncIterator[Sender]:
+    """Connect to Kafka by confluent-kafka, with an idempotent producer."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": urlsplit(url).netloc, "enable.idempotence": True, "linger.ms": 5})
@@ -143,6 +145,7 @@ def _delivered(error: Any, _: Any) -> None:
 
 @asynccontextmanager
 async def rabbitmq(url: str) -> AsyncIterator[Sender]:
+    """Connect to RabbitMQ by aio-pika, with publisher confirms and up to 500 messages in flight."""
     import aio_pika
 
     async with await aio_pika.connect(url) as connection:
@@ -168,6 +171,7 @@ async def rabbitmq(url: str) -> AsyncIterator[Sender]:
 
 @asynccontextmanager
 async def nats(url: str) -> AsyncIterator[Sender]:
+    """Connect to NATS JetStream by nats-py, with all messages in flight."""
     import nats as library
 
     client = await library.connect(url)
@@ -186,6 +190,7 @@ async def nats(url: str) -> AsyncIterator[Sender]:
 
 @asynccontextmanager
 async def redis(url: str) -> AsyncIterator[Sender]:
+    """Connect to Redis, with pipelines of 500 XADDs."""
     import redis as library
 
     client = library.from_url(url)
@@ -206,6 +211,7 @@ async def redis(url: str) -> AsyncIterator[Sender]:
 
 @asynccontextmanager
 async def webhook(url: str) -> AsyncIterator[Sender]:
+    """Open an HTTP client with up to 20 connections."""
     import httpx2
 
     limits = httpx2.Limits(max_connections=20, max_keepalive_connections=20)
@@ -223,6 +229,7 @@ async def webhook(url: str) -> AsyncIterator[Sender]:
 
 @asynccontextmanager
 async def sqs(url: str) -> AsyncIterator[Sender]:
+    """Connect to SQS by boto3, with batches of 10 from 10 threads."""
     import boto3
 
     parts = urlsplit(url)

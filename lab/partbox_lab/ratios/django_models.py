@@ -1,4 +1,4 @@
-"""The models of Django that `ratios/orm.py` writes by; to be imported when Django has its settings."""
+"""Django models that `ratios/orm.py` writes by. Import the module after Django has its settings."""
 
 from typing import Any, ClassVar
 
@@ -25,6 +25,7 @@ class CountedEventModel(models.Model):
 
 
 def count_by_django(event: Any) -> None:
+    """Read the count of the event's key, increment it, and insert the event."""
     key = CountedKeyModel.objects.get(aggregate=event.aggregate_id)
     key.total += 1
     key.save()

@@ -1,9 +1,9 @@
-"""Prints memory of each process and connections of each node, idle and over a backlog, and WAL and storage of an event.
+"""Print the memory of each process and the connections of each node, idle and over a backlog, and WAL and storage per
+event.
 
-Each node is the installed command on an embedded PostgreSQL. Memory is the resident set (RSS), and the proportional one
-(PSS), in which pages that processes share are divided among them; the greatest that was seen. A backlog is there before
-the node starts.
-"""
+Each node is the installed command on an embedded PostgreSQL. Memory is the greatest that was seen, as resident set
+(RSS) and as proportional set (PSS), which divides shared pages among the processes. The backlog exists before the node
+starts."""
 
 import argparse
 import os
@@ -36,8 +36,8 @@ outbox = Outbox()
 @outbox.on("OrderPlaced", transactional=%s)
 def note(event%s): ...
 """
+# The name of each kind of node, whether it is scraped all the time, and whether its handlers are transactional.
 KINDS = [("plain", False, False), ("scraped at --http", True, False), ("transactional", False, True)]
-"""What a node is called, whether it is scraped all the time, whether its handlers are transactional."""
 MIB = 2**20
 CONNECTIONS = 100
 
@@ -49,7 +49,8 @@ def main() -> None:
     parser.add_argument("--payload", type=int, default=200, help="bytes of each")
     given = parser.parse_args()
     with bench_workspace(None, CONNECTIONS) as place, psycopg.connect(place.dsn, autocommit=True) as conn:
-        conn.execute("alter system set autovacuum = off")  # it would write WAL of its own
+        # Autovacuum would write WAL of its own.
+        conn.execute("alter system set autovacuum = off")
         conn.execute("select pg_reload_conf()")
         _events(conn, place.dsn, given)
         for kind, scraped, transactional in KINDS:
@@ -59,7 +60,7 @@ def main() -> None:
 
 
 def _events(conn: Conn, dsn: str, given: argparse.Namespace) -> None:
-    """What an event costs the server: published alone, published in bulk, delivered."""
+    """Print the server's cost of an event: published alone, published in bulk, and delivered."""
     few, outbox = given.events // 10, Outbox(dsn, schema=SCHEMA)
     with _Counted(conn, few, "published, each in its own transaction"):
         for number in range(few):
@@ -73,7 +74,7 @@ def _events(conn: Conn, dsn: str, given: argparse.Namespace) -> None:
 
 
 class _Counted:
-    """Prints by the event what the server wrote meanwhile."""
+    """A block that prints the server's writes per event."""
 
     def __init__(self, conn: Conn, count: int, what: str) -> None:
         self._conn, self._count, self._what = conn, count, what
@@ -93,7 +94,7 @@ class _Counted:
 
 
 def _made(count: int, first: int, size: int) -> list[Event]:
-    """Their payloads cannot be compressed much."""
+    """Return events with payloads that hardly compress."""
     texts = [os.urandom((size - 11) // 2).hex() for _ in range(count)]
     return [
         Event("OrderPlaced", {"text": text}, aggregate_type="Order", aggregate_id=str((first + n) % 5_000))
@@ -152,7 +153,7 @@ def _backlog(conn: psycopg.Connection) -> int:
 
 
 def _watch(state: str, conn: Conn, pid: int, http: str, done: Callable[[], bool]) -> None:
-    """Print the most memory and connections that are seen until it is done."""
+    """Print the most memory and connections that are seen until `done` returns True."""
     most: dict[str, tuple[int, int]] = {}
     connections: Counter[str] = Counter()
     last = False
@@ -173,7 +174,8 @@ def _watch(state: str, conn: Conn, pid: int, http: str, done: Callable[[], bool]
 
 
 def _memory(pid: int) -> dict[str, tuple[int, int]]:
-    """Of the supervisor, of its largest worker process, and of Python's resource tracker."""
+    """Return RSS and PSS in bytes of the supervisor, of its largest worker process, and of Python's resource
+    tracker."""
     found: dict[str, tuple[int, int]] = {}
     parent = psutil.Process(pid)
     for each in (parent, *parent.children(recursive=True)):

@@ -1,4 +1,4 @@
-"""Apache Kafka's own kafka-producer-perf-test, with messages as large as the relay's, in a Java process of its own."""
+"""Apache Kafka's kafka-producer-perf-test in a Java process, with messages as large as the relay's."""
 
 import re
 import resource
@@ -17,10 +17,8 @@ RATE = re.compile(r"([\d.]+) records/sec")
 
 
 def seconds(url: str, template: str, dsn: str, warm: int) -> tuple[float, float]:
-    """The time that as many messages take as the log has after `warm` of them, and the CPU time of the Java process.
-
-    It is as warm by then as Python is at once: a tenth of the messages go before.
-    """
+    """Return the seconds of as many messages as the log has after `warm`, and the CPU seconds of the Java process. The
+    tool first sends a tenth of the messages uncounted. The JVM is then as warm as Python is from the start."""
     events = direct.events(dsn, template)
     count, keys = len(events) - warm, len({event.aggregate_id for event in events})
     options = {
@@ -36,7 +34,7 @@ def seconds(url: str, template: str, dsn: str, warm: int) -> tuple[float, float]
 
 
 def _size(event: direct.DirectEvent) -> int:
-    """Bytes of its value and its headers: the tool sends values alone."""
+    """Return the bytes of the value and the headers of an event. The tool sends values only."""
     return len(event.value) + sum(len(name) + len(text) for name, text in event.bound("ce_", "content-type").items())
 
 

@@ -1,10 +1,9 @@
-"""Prints what transactional handlers with an ORM reach beside a loop written by hand with the same ORM.
+"""Print the rates of transactional handlers with an ORM, compared with a hand-written loop with the same ORM.
 
-`python -m partbox_lab.ratios.orm`. The handler reads a row, changes it and inserts another. The loop calls the same
-handler for 100 events a commit, reads the events from a cursor of its own and saves that in the same transaction; it
-has a savepoint for each event, for one that fails must not take the others with it. `bare` is the loop without
-savepoints, which cannot set one aside. CPU is this process's, in microseconds an event.
-"""
+Run as `python -m partbox_lab.ratios.orm`. The handler reads a row, changes it and inserts another. The loop calls the
+same handler for 100 events per commit, reads the events after a cursor of its own and saves the cursor in the same
+transaction. It has a savepoint for each event, so that a failing event does not undo the others. `bare` is the loop
+without savepoints, which cannot set an event aside. CPU is that of this process, in microseconds per event."""
 
 import argparse
 import asyncio
@@ -24,7 +23,7 @@ from partbox import Event, Outbox
 from partbox.db.schema.migrate import migrate
 from partbox_lab.bench.workspace import SCHEMA, bench_workspace
 
-A_COMMIT = 100
+A_COMMIT = 100  # events
 TABLES = """
 drop table if exists lab_tally, lab_trace, lab_cursor;
 create table lab_tally (aggregate text primary key, total int not null default 0);
@@ -52,6 +51,7 @@ class CountedEvent(Base):
 
 
 def count(event: Any, session: Session) -> None:
+    """Read the count of the event's key, increment it, and insert the event."""
     tally = session.get_one(CountedKey, event.aggregate_id)
     tally.total += 1
     session.add(CountedEvent(aggregate=event.aggregate_id, seq=event.payload["seq"]))
@@ -71,11 +71,12 @@ def count_raw(event: Any, conn: Any) -> None:
 
 
 class Read:
-    """An event, as the loop reads it."""
+    """An event as the loop reads it from the log."""
 
     def __init__(self, row: Any) -> None:
         self.id, self.aggregate_id, payload = row
-        self.payload = json.loads(payload) if isinstance(payload, str) else payload  # Django leaves it to its fields
+        # Django's cursor does not decode JSON, which it leaves to model fields.
+        self.payload = json.loads(payload) if isinstance(payload, str) else payload
 
 
 NEXT = "select id, aggregate_id, payload from {}.record where id > (select id from lab_cursor for update) order by id"
@@ -84,7 +85,7 @@ SAVE = "update lab_cursor set id = :id"
 
 
 class Ratio:
-    """One database with a log, which each way works through from its beginning."""
+    """A database with a log that each way processes from its beginning."""
 
     def __init__(self, dsn: str, events: int, aggregates: int) -> None:
         self._dsn, self._events, self._aggregates = dsn, events, aggregates
@@ -96,7 +97,7 @@ class Ratio:
         self._conn.close()
 
     def measure(self, work: Callable[[], None]) -> tuple[float, float]:
-        """Events a second, and microseconds of CPU an event."""
+        """Create the log anew, run `work`, and return the events per second and the microseconds of CPU per event."""
         self._begin()
         self._first()
         self._ended = (0.0, 0.0)
@@ -107,10 +108,13 @@ class Ratio:
         return events / (ended - self._at), (cpu - self._cpu) / events * 1e6
 
     def _first(self, before: int = 0) -> None:
-        """Begin the measurement: a worker has started by now, has claimed its partitions, and has its first effects."""
+        """Start the clock again: a worker has started, has claimed its partitions, and has had its first `before`
+        effects."""
         self._before, self._at, self._cpu = before, time.monotonic(), time.process_time()
 
     def worker(self, handler: Any, transactional: Any) -> Callable[[], None]:
+        """Return a function that processes the log by a worker with a transactional handler."""
+
         def work() -> None:
             outbox = Outbox(self._dsn, schema=SCHEMA)
             outbox.on("Counted", transactional=transactional)(handler)
@@ -125,6 +129,8 @@ class Ratio:
         return work
 
     def loop(self, *, savepoints: bool) -> Callable[[], None]:
+        """Return a function that processes the log by a loop with SQLAlchemy."""
+
         def work() -> None:
             engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(self._dsn))
             rows = [None]
@@ -144,6 +150,8 @@ class Ratio:
         return work
 
     def loop_async(self, *, savepoints: bool) -> Callable[[], None]:
+        """Return a function that processes the log by a loop with async SQLAlchemy."""
+
         async def work() -> None:
             async def connect() -> Any:
                 return await psycopg.AsyncConnection.connect(self._dsn)
@@ -166,6 +174,8 @@ class Ratio:
         return lambda: asyncio.run(work())
 
     def loop_raw(self, *, savepoints: bool) -> Callable[[], None]:
+        """Return a function that processes the log by a loop with psycopg."""
+
         def work() -> None:
             with psycopg.connect(self._dsn, autocommit=True) as conn:
                 rows = [None]
@@ -184,6 +194,8 @@ class Ratio:
         return work
 
     def loop_django(self, *, savepoints: bool) -> Callable[[], None]:
+        """Return a function that processes the log by a loop with Django."""
+
         def work() -> None:
             from django.db import connection, transaction
 
@@ -206,7 +218,7 @@ class Ratio:
         return work
 
     def django(self) -> Callable[[Any], None]:
-        """The handler that writes by Django's models, in this database."""
+        """Configure Django for this database and return the handler that writes by its models."""
         import django
         from django.conf import settings
         from psycopg.conninfo import conninfo_to_dict

@@ -1,9 +1,8 @@
-"""The relay beside the broker's own library: the same messages, in turn, each from a process of its own.
+"""The relay compared with the broker's own library: the same messages, in turn, each side in processes of its own.
 
-The relay is a node as `partbox relay` starts it: without `--processes` one process for each processor. Its time is the
-database's: from the commit of all the events to the last save of a cursor, of a node that has already connected; the
-library's is that of sending alone, by one client.
-"""
+The relay is a node as `partbox relay` starts it, with one process per processor unless `--processes` is given. Its time
+is the database's: from the commit of all events to the last save of a cursor, of a node that is already connected. The
+library's time is that of sending alone, by one client."""
 
 import argparse
 import os
@@ -32,8 +31,9 @@ from partbox_lab.sql import query
 BUDGET = 0.7
 RELAY, DIRECT, TOOL = "relay", "sending directly", "kafka-producer-perf-test"
 WARM = 200
+# Seconds, and CPU seconds of the sending processes. CPU time varies less on a machine that others use.
 Taken = tuple[float, float]
-"""Seconds, and those of CPU time of the processes that send: where others use the machine they vary less."""
+# A run takes some seconds with these numbers. SQS gets few events because moto searches all messages that it has.
 EVENTS = {
     "kafka": 600_000,
     "apache-kafka": 200_000,
@@ -43,15 +43,14 @@ EVENTS = {
     "webhook": 3_000,
     "sqs": 500,
 }
-"""So many that a run takes some seconds; those of SQS are few, because moto looks through all that it has."""
 
 
 class RefusedError(Exception):
-    """The last error of an event that the broker did not take at once, so that the time says nothing."""
+    """The last error of an event that the broker did not accept at once. It makes the time meaningless."""
 
 
 class BrokerProcess:
-    """A server in a process of its own; `url` is None if it cannot be there, and `missing` says why."""
+    """A broker in a process of its own. Without a broker, `url` is None and `missing` is the reason."""
 
     def __init__(self, kind: str) -> None:
         program = [sys.executable, str(Path(__file__).with_name("broker.py")), kind]
@@ -61,7 +60,7 @@ class BrokerProcess:
         self.missing = "" if self.url else self._process.communicate()[1].strip().splitlines()[-1]
 
     def prepare(self, *topics: str) -> None:
-        """Have these taken."""
+        """Create the topics."""
         assert self._process.stdin is not None
         print(*topics, file=self._process.stdin, flush=True)
         assert self._answer() == "prepared"
@@ -75,8 +74,9 @@ class BrokerProcess:
 
 
 def run(dsn: str, given: argparse.Namespace) -> None:
-    """Every broker that was named, or every one that is there."""
-    os.environ |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}  # moto takes any
+    """Measure the given brokers, or all that can run, and print the ratios."""
+    # moto accepts any credentials.
+    os.environ |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
     ratios = {}
     for kind in given.relay or EVENTS:
         with _running(kind) as broker:
@@ -106,10 +106,8 @@ def _running(kind: str) -> Iterator[BrokerProcess]:
 
 
 def _round(dsn: str, kind: str, broker: BrokerProcess, number: int, given: argparse.Namespace) -> dict[str, float]:
-    """The seconds of each, in turn, another one first in each round.
-
-    What others send is what the log has by then, of this round or the last.
-    """
+    """Return the seconds of each side, another one first in each round. The libraries send the events that are in the
+    log, from this round's relay or the last round's."""
     events = given.events or EVENTS[kind]
     turns = {RELAY: _relayed, DIRECT: _direct} | ({TOOL: _by_tool} if kind == "apache-kafka" else {})
     taken = {}
@@ -128,7 +126,8 @@ def _direct(dsn: str, kind: str, url: str, template: str, events: int, given: ar
 
 
 def _by_tool(dsn: str, kind: str, url: str, template: str, events: int, given: argparse.Namespace) -> Taken:
-    from partbox_lab.ratios import kafka  # of the tests, which take a second to import
+    # The module imports from the tests, which takes a second.
+    from partbox_lab.ratios import kafka
 
     return kafka.seconds(url, template, dsn, WARM)
 

@@ -1,10 +1,9 @@
-"""Prints what handlers and an application do to each other in one event loop, and in two.
+"""Print how handlers and an application slow each other down in one event loop, and in two.
 
-`python -m partbox_lab.ratios.shared_loop`. First what handlers do to requests: an application answers some a second,
-each of which computes a little and waits for some rounds of the loop, while handlers work on a backlog. Then what an
-application that computes does to events: how long one waits from its publishing to its handler. `--slices` (ms) tries
-other lengths of a slice of the loop.
-"""
+Run as `python -m partbox_lab.ratios.shared_loop`. First the effect of handlers on requests: an application answers
+requests at a steady rate, each of which computes a little and waits for some rounds of the loop, while handlers work on
+a backlog. Then the effect of a computing application on events: the time from the publishing of an event to its
+handler. `--slices` (ms) tries other lengths of a slice of the loop."""
 
 import argparse
 import asyncio
@@ -21,34 +20,35 @@ from partbox.db.schema.migrate import migrate
 from partbox.worker.runners import loop_hosts
 from partbox_lab.bench.workspace import SCHEMA, bench_workspace
 
-REQUESTS = 100  # a second
-ROUNDS = 10  # of the loop, in which a request waits for a database, say
-COMPUTES = 0.0002  # seconds that a request computes
+REQUESTS = 100  # per second
+# Rounds of the loop that a request waits, as for a database.
+ROUNDS = 10
+COMPUTES = 0.0002  # seconds of a request
 KEYS = 500
-EVENTS = 100  # a second
+EVENTS = 100  # per second
 CONNECTIONS = 20
 
 Own = Literal["own"] | None
 
 
 def compute(seconds: float) -> None:
-    """Hold the loop and the interpreter."""
+    """Keep the thread busy for `seconds`, with the loop and the GIL."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         pass
 
 
 async def nothing(event: Any) -> None:
-    """Handle it."""
+    """Do nothing with an event."""
 
 
 async def waits(event: Any) -> None:
-    """Handle it as one that asks a database."""
+    """Sleep for 1 ms, like a handler that queries a database."""
     await asyncio.sleep(0.001)
 
 
 async def computes(event: Any) -> None:
-    """Handle it as one that should not be `async def`."""
+    """Compute for 1 ms, like a handler that should not be `async def`."""
     compute(0.001)
 
 
@@ -60,13 +60,14 @@ HANDLERS: dict[str, Callable[[Any], Awaitable[None]]] = {
 
 
 def line(name: str, waited: list[float], more: str = "") -> str:
+    """Return a line with the median, p99 and maximum of `waited` (seconds) in milliseconds."""
     cuts = quantiles(waited, n=100, method="inclusive")
     said = "".join(f"{1_000 * cuts[at - 1]:>9.2f} p{at}" for at in (50, 99))
     return f"{name:<36}{len(waited):>6}{said}{1_000 * max(waited):>9.2f} most  {more}"
 
 
 async def answer_requests(given: argparse.Namespace) -> list[float]:
-    """Return the seconds that each request took, from its arrival to its answer."""
+    """Answer requests for the given seconds, and return the seconds from arrival to answer of each."""
     took: list[float] = []
     clock: Callable[[], float] = time.process_time if given.cpu else time.monotonic
     loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[None]]()
@@ -78,10 +79,10 @@ async def answer_requests(given: argparse.Namespace) -> list[float]:
         took.append(clock() - arrived)
 
     def arrive() -> None:
-        """Let requests arrive at a steady rate, from another thread as if from the network."""
+        """Schedule requests at a steady rate from another thread, as a network would."""
         for _ in paced(REQUESTS, given.seconds):
             arrived = clock()
-            loop.call_soon_threadsafe(lambda: tasks.add(loop.create_task(request(arrived))))  # noqa: B023  it is called soon
+            loop.call_soon_threadsafe(lambda: tasks.add(loop.create_task(request(arrived))))  # noqa: B023  it runs soon
 
     await asyncio.to_thread(arrive)
     await asyncio.gather(*tasks)
@@ -89,7 +90,7 @@ async def answer_requests(given: argparse.Namespace) -> list[float]:
 
 
 def paced(much: int, seconds: float) -> Iterator[int]:
-    """Yield `much` numbers a second, for so many seconds."""
+    """Yield numbers at a rate of `much` per second, for `seconds`."""
     due = time.monotonic()
     for number in range(round(much * seconds)):
         yield number
@@ -98,7 +99,7 @@ def paced(much: int, seconds: float) -> Iterator[int]:
 
 
 class Backlog:
-    """Events that each case delivers anew, from its own subscription."""
+    """Published events that each case delivers anew, from a subscription of its own."""
 
     def __init__(self, dsn: str, much: int) -> None:
         self._dsn, self._cases = dsn, 0
@@ -112,7 +113,7 @@ class Backlog:
     async def beside(
         self, handler: Callable[[Any], Awaitable[None]], own: Own, given: argparse.Namespace
     ) -> tuple[float, list[float]]:
-        """Events a second, and how long requests took beside them."""
+        """Deliver while requests are answered. Return the events per second, and the seconds that each request took."""
         self._cases += 1
         outbox, name = Outbox(self._dsn, schema=SCHEMA), f"backlog_{self._cases}"
         handled, begun = [0], threading.Event()
@@ -134,6 +135,7 @@ class Backlog:
 
 
 async def handlers_beside_requests(backlog: Backlog, given: argparse.Namespace) -> None:
+    """Print the times of requests without handlers, and beside each kind of handler."""
     print(f"{REQUESTS} requests a second, ms:", flush=True)
     print(line("no worker", await answer_requests(given)), flush=True)
     for kind, handler in HANDLERS.items():
@@ -146,7 +148,7 @@ async def handlers_beside_requests(backlog: Backlog, given: argparse.Namespace) 
 
 
 async def requests_beside_handlers(dsn: str, given: argparse.Namespace) -> None:
-    """Measure how long events wait while the application computes part of the time, in pieces."""
+    """Print the waits of events while the application computes a part of the time, in pieces."""
     print(f"{EVENTS} events a second, ms from the publishing to the handler:", flush=True)
     for part, piece in ((0.0, 0.0), (0.5, 0.005), (0.5, 0.05), (0.9, 0.005), (0.9, 0.05)):
         owns: Iterable[Own] = ("own", None)
@@ -157,6 +159,7 @@ async def requests_beside_handlers(dsn: str, given: argparse.Namespace) -> None:
 
 
 async def beside_computing(dsn: str, own: Own, part: float, piece: float, seconds: float) -> list[float]:
+    """Return the seconds that each event waited while the application computes."""
     outbox, waited = Outbox(dsn, schema=SCHEMA), list[float]()
     name = f"timed_{part}_{piece}_{own}"
 
@@ -180,6 +183,7 @@ async def beside_computing(dsn: str, own: Own, part: float, piece: float, second
 
 
 def publish(dsn: str, outbox: Outbox, seconds: float) -> None:
+    """Publish events at a steady rate, with the time in their payload."""
     with psycopg.connect(dsn, autocommit=True) as conn:
         for number in paced(EVENTS, seconds):
             with conn.transaction():

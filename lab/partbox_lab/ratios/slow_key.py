@@ -1,10 +1,9 @@
-"""Prints how long events wait that share a partition with a slow key, and with none: from commit to handler.
+"""Print how long events wait, from commit to handler, that share a partition with a slow key, and without a slow key.
 
-`python -m partbox_lab.ratios.slow_key`. Every few milliseconds an event of one of some keys is published, all of one
-partition; now and then one of the slow key, whose handler waits. With `--computes` another thread computes all the
-while, so whoever wants the interpreter gets it late. To compare two versions of partbox run it with each, in turn: a
-slow key must not make others wait 2 ms longer than before.
-"""
+Run as `python -m partbox_lab.ratios.slow_key`. Every few milliseconds an event of one of several keys is published, all
+in one partition. Now and then it is an event of the slow key, whose handler waits. With `--computes`, another thread
+computes all the time, so that every other thread gets the GIL late. To compare two versions of partbox, run the program
+with each, in turn: a slow key must not make others wait 2 ms longer than before."""
 
 import argparse
 import asyncio
@@ -24,14 +23,14 @@ from partbox.protocol.hashing import partition_of
 from partbox_lab.bench.workspace import SCHEMA, bench_workspace
 
 APART = 0.005  # seconds between two events
-EVERY = 40  # of which one is of the slow key
+EVERY = 40  # events, of which the first is of the slow key
 SLOW = 0.1  # seconds
 KEYS = 20
 CONNECTIONS = 20
 
 
 class Stopwatch:
-    """Handlers that note how long an event has waited, in milliseconds; those of the slow key wait."""
+    """Handlers that note how long each event has waited, in milliseconds, and that wait for events of the slow key."""
 
     def __init__(self, kind: str, outbox: Outbox) -> None:
         self.waited: list[float] = []
@@ -65,12 +64,12 @@ class Stopwatch:
 
 
 def keys() -> list[str]:
-    """Keys of one partition."""
+    """Return aggregate ids of one partition: the slow key, and 20 others."""
     return list(islice((str(number) for number in count() if partition_of(str(number)) == 5), KEYS + 1))
 
 
 def measure(dsn: str, given: argparse.Namespace, *, slow: bool) -> Stopwatch:
-    """Publish for some seconds, and deliver."""
+    """Publish and deliver for the given seconds, and return the times."""
     outbox = Outbox(dsn, schema=SCHEMA)
     watch, (slow_key, *others) = Stopwatch(given.kind, outbox), keys()
     with psycopg.connect(dsn, autocommit=True) as conn, outbox.worker(concurrency=given.concurrency) as worker:
@@ -90,7 +89,7 @@ def measure(dsn: str, given: argparse.Namespace, *, slow: bool) -> Stopwatch:
 
 @contextmanager
 def computing(does: bool) -> Iterator[None]:
-    """A thread that computes, or none."""
+    """Run a computing thread during the block, if `does` is true."""
     ended = threading.Event()
 
     def compute() -> None:

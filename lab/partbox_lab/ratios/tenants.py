@@ -1,9 +1,9 @@
-"""Prints how long events of a small tenant wait, from commit to handler: alone, and beside one that has 90 % of all.
+"""Print how long events of a small tenant wait, from commit to handler: alone, and beside a tenant with 90 % of all
+events.
 
-`python -m partbox_lab.ratios.tenants`. The great tenant publishes more than its limit lets through, so a backlog of it
-grows. The last line is the p99 of the small tenant beside it, over that of the small tenant alone; without a limit
-(`--unlimited`) it is of the length of the backlog.
-"""
+Run as `python -m partbox_lab.ratios.tenants`. The great tenant publishes more than its limit lets through, so its
+backlog grows. The last line is the p99 of the small tenant beside the great one, divided by its p99 alone. Without a
+limit (`--unlimited`), the wait is that of the whole backlog."""
 
 import argparse
 import time
@@ -17,15 +17,17 @@ from partbox import Outbox
 from partbox.db.schema.migrate import migrate
 from partbox_lab.bench.workspace import SCHEMA, bench_workspace
 
-APART = 0.02  # seconds between two events of the small tenant, with each of which come nine of the great one
+# Seconds between two events of the small tenant. Each comes with nine of the great tenant.
+APART = 0.02
 GREAT = 9
 TAKES = 0.005  # seconds of a handler
-RATE = 100  # starts in a second of each tenant
+RATE = 100  # starts per second and tenant
 CONNECTIONS = 20
 
 
 def measure(dsn: str, given: argparse.Namespace, *, great: int) -> list[float]:
-    """Publish for some seconds, and deliver; the milliseconds that events of the small tenant have waited."""
+    """Publish and deliver for the given seconds, and return the milliseconds that each event of the small tenant
+    waited."""
     outbox, waited = Outbox(dsn, schema=SCHEMA), list[float]()
 
     def handle(event: Any) -> None:
@@ -36,7 +38,8 @@ def measure(dsn: str, given: argparse.Namespace, *, great: int) -> list[float]:
     limits: Any = {} if given.unlimited else {"rate": f"{RATE}/s", "limit_by": "tenant_id"}
     outbox.on("Met", **limits)(handle)
     with psycopg.connect(dsn, autocommit=True) as conn, outbox.worker(concurrency=given.concurrency):
-        time.sleep(1.0)  # a process begins with nothing saved up
+        # A worker starts with no permits saved up.
+        time.sleep(1.0)
         until, small = time.monotonic() + given.seconds, 0
         for small in count(1):
             with conn.transaction():
