@@ -1,9 +1,8 @@
-"""Measures partbox beside other outboxes and queues, on one PostgreSQL, with the same events, in alternating runs.
+"""Measure partbox and other outboxes and queues on one PostgreSQL, with the same events, in alternating runs.
 
-Peers are installed at pinned versions into a folder that is thrown away; the server is started for the run unless
---dsn names one. A peer that cannot be installed or fails is shown with its error. docs/performance.md says how each is
-set up.
-"""
+Peers are installed at pinned versions into a temporary folder. The server is started for the run unless --dsn names
+one. A peer that cannot be installed, or that fails, is shown with its error. docs/performance.md describes the setup of
+each."""
 
 import argparse
 import json
@@ -26,11 +25,12 @@ from partbox_lab.peers.report import NOTE, WIDE, Result, as_json, failures, head
 from partbox_lab.peers.rounds import QUICK_SECONDS, SECONDS, Effort, measure
 from partbox_lab.peers.server import PeerServer, installed_binaries
 
-MAJOR = 15  # of PostgreSQL: the one of Debian 12, which PgQ is packaged for
+# The PostgreSQL version of Debian 12, which PgQ is packaged for.
+MAJOR = 15
 QUICK_EVENTS = 2_000
 CONNECTIONS = 200
+# No checkpoint falls into a run. Otherwise the page images after one would depend on luck.
 SETTINGS = {"max_wal_size": "16GB", "checkpoint_timeout": "1h"}
-"""No checkpoint falls into a run: page images after one would be a matter of luck."""
 
 
 def main() -> None:
@@ -41,7 +41,8 @@ def main() -> None:
         effort = Effort(min(given.events, QUICK_EVENTS), 1, QUICK_SECONDS)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
-    os.umask(0o022)  # root's server runs as another user, who reads libraries in the folder
+    # A server that root starts runs as another user, who reads libraries in the folder.
+    os.umask(0o022)
     machine, stolen = Machine.now(), StolenTime()
     results: list[Result] = []
     with bench_workspace(given.dsn, CONNECTIONS, binaries=installed_binaries(MAJOR), **SETTINGS) as place:
@@ -51,7 +52,8 @@ def main() -> None:
         folder = Folder(installed.resolve(), server.major, server.extensions)
         try:
             measure(server, folder, [names[name]() for name in given.peers or names], effort, results)
-        finally:  # after Ctrl-C what there is
+        # An interrupted run reports the results so far.
+        finally:
             _tell(_header(machine, stolen, server, effort, results), results, given.json)
 
 
@@ -96,7 +98,7 @@ def _header(
 
 
 def _leave(number: int, _: object) -> None:
-    """End with everything put away; a second Ctrl-C does not disturb that."""
+    """Exit through all cleanups. A second Ctrl-C does not disturb them."""
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
     sys.exit(128 + number)

@@ -1,18 +1,16 @@
-"""Arithmetic over what was measured; no clock, no database."""
+"""Arithmetic over measurements. Pure code: no clock, no database."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+# The reports of each process in order, by process id: (monotonic nanoseconds, events handled so far).
 Counts = Mapping[int, Sequence[tuple[int, int]]]
-"""By process its reports in their order: (monotonic time in ns, events handled so far)."""
 
 
 def drain_rate(counts: Counts, events: int, began: int, ended: int) -> float:
-    """Events a second from when all processes were handling until `ended`, in ns.
-
-    Starting is left out, as processes need not start together. Where most was handled by then, the time counts from
-    `began` instead.
-    """
+    """Return the events per second from the moment when all processes were handling until `ended`. Times are in
+    nanoseconds. The start is left out because processes need not start together. If more than half was handled by then,
+    the time counts from `began`."""
     firsts = [next(time for time, handled in reports if handled) for reports in counts.values() if reports]
     if not firsts:
         raise ValueError("nothing was handled")
@@ -24,7 +22,8 @@ def drain_rate(counts: Counts, events: int, began: int, ended: int) -> float:
 
 
 def disorder(keys: Mapping[int, str], seen: Mapping[int, int]) -> float:
-    """Per cent of the events (by number, in the order of their commits) handled after a later one of their key."""
+    """Return the percentage of events that were handled after a later event of their key. Numbers follow the order of
+    commits."""
     earliest: dict[str, int] = {}
     wrong = 0
     for number in sorted(keys, reverse=True):
@@ -35,6 +34,6 @@ def disorder(keys: Mapping[int, str], seen: Mapping[int, int]) -> float:
 
 
 def middle(values: Sequence[float | None]) -> float | None:
-    """The median of what was measured; None if nothing was."""
+    """Return the median of the known values, or None if there are none."""
     known = [each for each in values if each is not None]
     return median(known) if known else None

@@ -1,4 +1,5 @@
-"""Installs peers into a folder, by the package managers of their languages and with their configuration."""
+"""Installers of peers into a folder, which use the package managers of their languages with the user's
+configuration."""
 
 import glob
 import json
@@ -13,17 +14,15 @@ from partbox.errors import PartboxError
 
 
 class Folder:
-    """The folder where peers are installed; a peer that is there already is taken as it is."""
+    """The folder that peers are installed into. A peer that is already installed is reused."""
 
     def __init__(self, path: Path, major: int, extensions: Collection[str]) -> None:
         self.path = path
-        self.major = major
-        """Of the PostgreSQL server."""
-        self.extensions = extensions
-        """Those that the server has already."""
+        self.major = major  # of the PostgreSQL server
+        self.extensions = extensions  # that the server already offers
 
     def python(self, name: str, pins: Sequence[str]) -> Path:
-        """The interpreter of a virtual environment with these distributions."""
+        """Return the interpreter of a virtual environment with these distributions."""
         home = self.path / name
         python = home / "bin" / "python"
         if not (home / "installed").exists():
@@ -33,7 +32,7 @@ class Folder:
         return python
 
     def node(self, name: str, pins: Mapping[str, str]) -> Path:
-        """A folder whose node_modules has these packages."""
+        """Return a folder whose node_modules holds these packages."""
         if not shutil.which("npm"):
             raise PartboxError("npm is not installed")
         home = self.path / name
@@ -45,7 +44,7 @@ class Folder:
         return home
 
     def debian(self, package: str) -> Path:
-        """A folder with the files of a Debian package (`name=version`), which is not installed on the system."""
+        """Return a folder with the files of a Debian package (`name=version`), which is not installed on the system."""
         if not shutil.which("apt-get"):
             raise PartboxError("apt-get is not installed, and this peer comes as a Debian package")
         home = self.path / package.partition("=")[0]
@@ -59,13 +58,13 @@ class Folder:
 
 
 def versions(python: Path, *distributions: str) -> str:
-    """The versions of these in an environment."""
+    """Return the versions of distributions in an environment, as text."""
     program = "import sys, importlib.metadata as m; print(*(f'{n} {m.version(n)}' for n in sys.argv[1:]), sep=', ')"
     return _run([str(python), "-c", program, *distributions]).strip()
 
 
 def node_versions(home: Path, *packages: str) -> str:
-    """The versions of these in a folder's node_modules, and that of Node."""
+    """Return the versions of packages in a folder's node_modules, and that of Node, as text."""
     found = [json.loads((home / "node_modules" / name / "package.json").read_text())["version"] for name in packages]
     pairs = zip(packages, found, strict=True)
     node = _run(["node", "--version"]).strip().removeprefix("v")
@@ -73,7 +72,7 @@ def node_versions(home: Path, *packages: str) -> str:
 
 
 def _run(command: list[str], folder: Path | None = None) -> str:
-    """The output of a command; PartboxError with its last line when it fails."""
+    """Return the output of a command. Raise PartboxError with the line that names the error if the command fails."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if ran.returncode:

@@ -1,4 +1,5 @@
-"""Measures one peer in one order: publishing and draining a backlog, and latency at a rate. One database a run."""
+"""Measurements of one peer in one order: publishing, draining, latency at a rate, and disorder. Each run gets a
+database."""
 
 import random
 import time
@@ -20,19 +21,21 @@ from partbox_lab.peers.processes import PeerProcesses, working
 from partbox_lab.peers.server import PeerServer
 from partbox_lab.sql import query
 
-BULK = 1_000  # events of a transaction
-PUBLISHERS = 4  # connections that publish at a rate; KEYS is a multiple, so that each key is one's
-WARM = 20  # events before those that count
-FIRST = 1_000_000  # the number of the first that counts
-STALLED = 30.0  # seconds without any progress
-FEW_KEYS, OF_A_KEY = 20, 300  # where order is looked at; a tenth for a peer of less than this share
+BULK = 1_000  # events per transaction
+# Connections that publish at a rate. KEYS is a multiple, so that each key belongs to one connection.
+PUBLISHERS = 4
+WARM = 20  # events before the counted ones
+FIRST = 1_000_000  # the number of the first counted event
+STALLED = 30.0  # seconds without progress
+FEW_KEYS, OF_A_KEY = 20, 300  # keys and events of each, for disorder
+# A peer with at most this share gets a tenth of the events for disorder.
 SLOW = 0.05
 GRACE = 5.0  # seconds for the last events of a run at a rate
 
 
 @dataclass(frozen=True, slots=True)
 class PublishResult:
-    """Events a second by one connection, and bytes of WAL of each."""
+    """Events per second by one connection, and bytes of WAL per event."""
 
     single: float
     bulk: float
@@ -42,40 +45,38 @@ class PublishResult:
 
 @dataclass(frozen=True, slots=True)
 class DrainResult:
-    """A backlog drained; what is not a rate is of one event."""
+    """A drained backlog. All values except the rate are per event."""
 
     processes: int
     rate: float
     wal: float
     dead: float
-    cpu_workers: float
-    cpu_server: float | None
-    """Microseconds, as those of the workers; None for a server whose processes cannot be read."""
+    cpu_workers: float  # microseconds
+    cpu_server: float | None  # microseconds, None if its processes cannot be read
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Milliseconds from commit to handler at a rate of events a second."""
+    """Milliseconds from commit to handler, at a rate of events per second."""
 
     rate: int
-    reached: float
-    """Events a second that were published."""
+    reached: float  # published events per second
     values: list[float]
-    missing: int
-    """Events whose handler had not been called 5 s after the last commit."""
+    missing: int  # events not handled 5 s after the last commit
 
     @property
     def is_slow(self) -> bool:
-        """True if the publisher did not reach the rate."""
+        """True if the publisher reached less than 90 % of the rate."""
         return self.reached < 0.9 * self.rate
 
 
 def published(place: PeerServer, peer: Peer, order: Order, events: int) -> PublishResult:
-    """Publish a tenth one by one, each in a transaction of its own, and all by 1,000."""
+    """Publish a tenth of the events one per transaction, and all of them in bulk."""
     run = PeerRun(order, 1)
     with place.database() as database, psycopg.connect(database.dsn) as conn:
         peer.prepare(database, run)
-        _publish(conn, peer, run, BULK, BULK)  # what comes first pays for caches
+        # The first events pay for filling caches, so they do not count.
+        _publish(conn, peer, run, BULK, BULK)
         start = _wal(database.conn)
         single = _publish(conn, peer, run, max(events // 10, 10), 1)
         halfway = _wal(database.conn)
@@ -85,7 +86,7 @@ def published(place: PeerServer, peer: Peer, order: Order, events: int) -> Publi
 
 
 def drained(place: PeerServer, peer: Peer, run: PeerRun, events: int) -> DrainResult:
-    """Drain a backlog by so many processes; it ends when the database says so, too."""
+    """Drain a backlog with the processes of the run. The drain ends when the database agrees that nothing is left."""
     with place.database() as database:
         peer.prepare(database, run)
         with psycopg.connect(database.dsn) as conn:
@@ -103,14 +104,15 @@ def drained(place: PeerServer, peer: Peer, run: PeerRun, events: int) -> DrainRe
             log, after = _wal(database.conn) - log, cpu()
             rate = drain_rate(workers.counts, events, began, ended)
         _wait_alone(database)
-        rows = _dead(database.conn) - rows  # backends tell when they end
+        # Server processes flush their statistics when they end.
+        rows = _dead(database.conn) - rows
     used, used_server = (between(*each) / events * 1e6 for each in zip(before, after, strict=True))
     known = used_server if place.described.local else None
     return DrainResult(run.processes, rate, log / events, rows / events, used, known)
 
 
 def latency(place: PeerServer, peer: Peer, run: PeerRun, rate: int, seconds: float) -> Latency:
-    """Publish at a rate, one event a transaction, and note when handlers are called."""
+    """Publish at a rate, one event per transaction, and note when the handlers are called."""
     with place.database() as database:
         peer.prepare(database, run)
         with working(peer, database, run) as workers:
@@ -127,7 +129,7 @@ def latency(place: PeerServer, peer: Peer, run: PeerRun, rate: int, seconds: flo
 
 
 def disordered(place: PeerServer, peer: Peer, order: Order) -> float:
-    """Per cent of some events of a few keys that two processes handle after a later one of their key."""
+    """Return the percentage of events of a few keys that two processes handle after a later event of their key."""
     run = PeerRun(order, 2, watched=True)
     turns = OF_A_KEY if peer.orders[order] > SLOW else OF_A_KEY // 10
     samples = [Sample(key + KEYS * turn) for turn in range(turns) for key in range(FEW_KEYS)]
@@ -145,7 +147,7 @@ def disordered(place: PeerServer, peer: Peer, order: Order) -> float:
 
 
 def _publish(conn: psycopg.Connection[Any], peer: Peer, run: PeerRun, events: int, at_once: int) -> float:
-    """Events a second."""
+    """Publish events, `at_once` per transaction, and return the events per second."""
     pages = [
         [Sample(number) for number in range(first, min(first + at_once, events))] for first in range(0, events, at_once)
     ]
@@ -157,7 +159,7 @@ def _publish(conn: psycopg.Connection[Any], peer: Peer, run: PeerRun, events: in
 
 
 def _wait_done(workers: PeerProcesses, peer: Peer, run: PeerRun, database: Database, events: int) -> int:
-    """The time, in ns, when everything was handled and the database said so."""
+    """Wait until all events are handled and the database agrees. Return that time in nanoseconds."""
     handled, since = 0, time.monotonic()
     while True:
         workers.check()
@@ -171,7 +173,7 @@ def _wait_done(workers: PeerProcesses, peer: Peer, run: PeerRun, database: Datab
 
 
 def _wait_alone(database: Database) -> None:
-    """Wait until nobody else is connected."""
+    """Wait until no other session is connected."""
     others = query("peers_others", "")
     end = time.monotonic() + GRACE
     while database.conn.execute(others).fetchone() is not None and time.monotonic() < end:
@@ -179,7 +181,7 @@ def _wait_alone(database: Database) -> None:
 
 
 def _warm(workers: PeerProcesses, peer: Peer, run: PeerRun, database: Database) -> None:
-    """Some events in a row, until they are handled, and a moment of rest."""
+    """Publish some events, wait until they are handled, and rest for a moment."""
     with psycopg.connect(database.dsn) as conn:
         for number in range(WARM):
             peer.publish(conn, [Sample(number)], run)
@@ -200,7 +202,8 @@ def _wait(check: Callable[[], bool], workers: PeerProcesses, timeout: float) -> 
 
 
 def _at_rate(peer: Peer, run: PeerRun, database: Database, rate: int, seconds: float) -> dict[int, int]:
-    """The send time of the commit of each event, in ns. Events have random times, so that no poller falls into step."""
+    """Publish events at a rate and return the time of each commit in nanoseconds. The times are random, so that no
+    poller falls into step."""
     began = time.monotonic() + 0.1
     due = [(number, began + at) for number, at in enumerate(schedule(rate, seconds, random.Random(rate)), FIRST)]
     sent: dict[int, int] = {}
@@ -220,11 +223,11 @@ def _at_rate(peer: Peer, run: PeerRun, database: Database, rate: int, seconds: f
 
 
 def _wal(conn: psycopg.Connection[Any]) -> float:
-    """Bytes of WAL since the server was made."""
+    """Return the bytes of WAL since the server was created."""
     return statements.wal(conn, "")
 
 
 def _dead(conn: psycopg.Connection[Any]) -> int:
-    """Row versions that updates and deletes have left in this database."""
+    """Return the row versions that updates and deletes have left in this database."""
     ((found,),) = conn.execute(query("peers_dead", "")).fetchall()
     return int(found)

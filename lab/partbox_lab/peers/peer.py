@@ -1,4 +1,4 @@
-"""The protocol that every peer is behind, and the events that all of them publish."""
+"""The interface of every peer, and the events that all of them publish."""
 
 import json
 from abc import ABC, abstractmethod
@@ -11,60 +11,60 @@ from psycopg.pq import Conninfo
 
 from partbox_lab.peers.install import Folder
 
+# The order that is kept: none, by key, or over a whole queue.
 Order = Literal["none", "key", "queue"]
-"""The order that is kept: none, that of the events of a key, or that of all events of a queue."""
 
-SIZE = 200
-"""Bytes of a payload, as JSON."""
+SIZE = 200  # bytes of a payload as JSON
 KEYS = 5_000
 _BARE = len(json.dumps({"number": 10**9, "note": ""}))
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """An event to publish; what its number lacks in digits the note has in letters."""
+    """An event to publish. The note of its payload is padded, so that all payloads have the same size."""
 
     number: int
 
     @property
     def key(self) -> str:
+        """The key of the event, one of 5,000."""
         return f"order-{self.number % KEYS}"
 
     @property
     def payload(self) -> dict[str, Any]:
+        """The payload with the number of the event."""
         return {"number": self.number, "note": "x" * (SIZE - _BARE + 10 - len(str(self.number)))}
 
     @property
     def text(self) -> str:
+        """The payload as JSON."""
         return json.dumps(self.payload)
 
 
 @dataclass(frozen=True, slots=True)
 class PeerRun:
-    """One run of one peer in a database of its own."""
+    """A run of a peer in a database of its own."""
 
     order: Order
     processes: int
-    watched: bool = False
-    """True if the workers report each event with its time, for latency; else they only count."""
+    watched: bool = False  # workers report each event with its time, not only counts
 
 
 class Peer(ABC):
-    """An outbox or a queue that is measured."""
+    """An outbox or a queue under measurement."""
 
     name: ClassVar[str]
+    # The share of `--events` to drain, by order, so that a run takes seconds with a slow peer too.
     orders: ClassVar[Mapping[Order, float]]
-    """By order the part of `--events` that is drained, so that a run of a slow peer takes seconds too."""
-    settings: ClassVar[str]
-    """The settings that differ from the defaults, in one line."""
+    settings: ClassVar[str]  # in one line, where they differ from the defaults
 
     @abstractmethod
     def install(self, folder: Folder) -> str:
-        """Install what it needs; the versions that came."""
+        """Install the peer and return the installed versions."""
 
     @abstractmethod
     def prepare(self, database: "Database", run: PeerRun) -> None:
-        """Make its schema in an empty database."""
+        """Create the peer's schema in an empty database."""
 
     @abstractmethod
     def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: PeerRun) -> None:
@@ -72,27 +72,26 @@ class Peer(ABC):
 
     @abstractmethod
     def commands(self, run: PeerRun) -> list[list[str]]:
-        """The command of each process to start; a peer with a supervisor has one for all processes."""
+        """Return the command of each process to start. A peer with a supervisor has one command for all processes."""
 
     @abstractmethod
     def is_done(self, conn: psycopg.Connection[Any], run: PeerRun) -> bool:
-        """True if the database says that everything published is consumed; `conn` is in autocommit."""
+        """Return True if the database shows that everything published is consumed. `conn` is in autocommit mode."""
 
     def environment(self) -> dict[str, str]:
-        """Environment variables of its commands, beside those that name the database."""
+        """Return environment variables for the commands, in addition to those that name the database."""
         return {}
 
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """A database of one run."""
+    """The database of one run. `conn` is in autocommit mode and not measured."""
 
     dsn: str
     conn: psycopg.Connection[Any]
-    """In autocommit; not measured."""
 
     @property
     def environment(self) -> dict[str, str]:
-        """libpq's variables, which every client library reads."""
+        """The variables of libpq, which every client library reads."""
         parts = Conninfo.parse(self.dsn.encode())
         return {each.envvar.decode(): each.val.decode() for each in parts if each.envvar and each.val}

@@ -1,12 +1,11 @@
-"""The worker processes of one run. They say `ready`, wait for `go`, and report what they have handled.
+"""The worker processes of one run, which print `ready`, wait for `go`, and report the events that they have handled.
 
-    ready                       connected, and waiting
-    count PID TIME HANDLED      so many events handled so far
-    seen PID TIME NUMBER        the handler of this event was called then; only in watched runs
+    ready                   connected and waiting
+    count PID TIME HANDLED  events handled so far
+    seen PID TIME NUMBER    the time of the handler's call for an event, only in watched runs
 
-Times are CLOCK_MONOTONIC in ns, one clock for all processes. A worker ends when its standard input does, so that none
-outlives the benchmark however that ends.
-"""
+Times are CLOCK_MONOTONIC in nanoseconds, one clock for all processes. A worker ends when its standard input does, so
+that no worker outlives the benchmark."""
 
 import json
 import os
@@ -26,7 +25,7 @@ from partbox_lab.peers.peer import Database, Peer, PeerRun
 
 
 class PeerProcesses:
-    """Processes, and what they have reported."""
+    """Worker processes and their reports, read by one thread per process."""
 
     def __init__(self, processes: Sequence[subprocess.Popen[str]], errors: IO[str]) -> None:
         self._processes = processes
@@ -41,10 +40,12 @@ class PeerProcesses:
 
     @property
     def handled(self) -> int:
+        """The number of events that all processes have handled so far."""
         with self._changed:
             return sum(reports[-1][1] for reports in self.counts.values() if reports)
 
     def wait_ready(self, timeout: float = 60.0) -> None:
+        """Wait until all processes are ready. Raise PartboxError after `timeout` seconds."""
         end = time.monotonic() + timeout
         while self._ready < len(self._processes):
             self.check()
@@ -53,6 +54,7 @@ class PeerProcesses:
             time.sleep(0.02)
 
     def go(self) -> None:
+        """Start the work of all processes."""
         for each in self._processes:
             assert each.stdin is not None
             each.stdin.write("go\n")
@@ -67,11 +69,11 @@ class PeerProcesses:
                 raise PartboxError(_reason(self._errors.read()) or f"a worker ended with exit code {code}")
 
     def pids(self) -> list[int]:
-        """The processes with all their children."""
+        """Return the ids of the processes and of all their children."""
         return [member.pid for each in self._processes for member in _family(each)]
 
     def stop(self) -> None:
-        """End all, by asking and then by their pids."""
+        """End all processes: first by the end of their input, then by killing."""
         for each in self._processes:
             with suppress(OSError):
                 assert each.stdin is not None
@@ -101,7 +103,7 @@ class PeerProcesses:
 
 @contextmanager
 def working(peer: Peer, database: Database, run: PeerRun) -> Iterator[PeerProcesses]:
-    """The workers of a run, ready to go; ended afterwards."""
+    """Start the workers of a run, yield them when all are ready, and end them afterwards."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         processes: list[subprocess.Popen[str]] = []
         workers = None
@@ -117,7 +119,7 @@ def working(peer: Peer, database: Database, run: PeerRun) -> Iterator[PeerProces
 
 
 def prepare(command: list[str], database: Database, peer: Peer, run: PeerRun) -> None:
-    """Run a program of the peer's that makes its schema."""
+    """Run the peer's program that creates its schema. Raise PartboxError if the program fails."""
     environment = _environment(peer, database, run, 0)
     ran = subprocess.run(
         [*command, "install"], env=environment, capture_output=True, text=True, timeout=120, check=False
@@ -127,7 +129,7 @@ def prepare(command: list[str], database: Database, peer: Peer, run: PeerRun) ->
 
 
 def _reason(said: str) -> str:
-    """The last line of a standard error that tells of an error, or just the last one."""
+    """Return the last line of a standard error that mentions an error, or else the last line."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     telling = [line for line in lines if "rror" in line]
     return (telling or lines or [""])[-1]
@@ -146,7 +148,8 @@ def _environment(peer: Peer, database: Database, run: PeerRun, number: int) -> d
 
 
 def _start(command: list[str], environment: dict[str, str], errors: IO[str]) -> subprocess.Popen[str]:
-    # In a session of their own: Ctrl-C reaches the benchmark alone, which then ends them in its own order.
+    # Ctrl-C reaches only the benchmark, because the workers are in sessions of their own. It ends them in its own
+    # order.
     options: dict[str, Any] = {"env": environment, "stderr": errors, "text": True, "start_new_session": True}
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options)
 
@@ -162,7 +165,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _family(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """The process and all its children; nobody if it has ended."""
+    """Return the process and all its children, or nothing if it has ended."""
     with suppress(psutil.NoSuchProcess):
         parent = psutil.Process(process.pid)
         return [parent, *parent.children(recursive=True)]

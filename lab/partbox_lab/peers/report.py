@@ -16,7 +16,7 @@ HEAD = (
     "peer", "order", "publish/s", "bulk/s", "drain/s", "2 proc./s", *(f"p50/p99 at {rate:,}/s" for rate in RATES),
     "WAL pub.", "WAL drain", "dead", "CPU", "disorder",
 )  # fmt: skip
-WIDE = 240  # columns, for all of these
+WIDE = 240  # columns for the whole table
 NOTHING = "-"
 NOTE = """\
 publish     events a second by one connection, one event a transaction; bulk: 1,000 a transaction
@@ -30,24 +30,21 @@ disorder    events that two processes handled after a later one of the same key"
 
 @dataclass(slots=True)
 class Result:
-    """The figures of a peer in one order, a list for each round."""
+    """The measurements of a peer in one order. Each list has a value per round."""
 
     peer: str
     order: Order
     settings: str
-    versions: str = ""
-    """Empty if it could not be installed."""
+    versions: str = ""  # empty if the peer could not be installed
     published: list[PublishResult] = field(default_factory=list)
     drained: list[DrainResult] = field(default_factory=list)
     latencies: list[Latency] = field(default_factory=list)
-    disorder: list[float] = field(default_factory=list)
-    """Per cent of the events of a key that two processes handled after a later one."""
-    error: str = ""
-    """The first thing that failed, in one line."""
+    disorder: list[float] = field(default_factory=list)  # percentages
+    error: str = ""  # the first failure, in one line
 
 
 def table(results: Sequence[Result]) -> Table:
-    """Medians of the rounds; latencies of all rounds together."""
+    """Return a table with the medians of the rounds, and with latencies over all rounds."""
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in HEAD:
         made.add_column(name, justify="left" if name in ("peer", "order") else "right", no_wrap=True)
@@ -57,17 +54,18 @@ def table(results: Sequence[Result]) -> Table:
 
 
 def failures(results: Sequence[Result]) -> list[str]:
-    """The first error of each that failed, a line each, below a heading."""
+    """Return a heading and one line for each failed peer, or nothing."""
     failed = [f"{each.peer}, order {each.order}: {each.error}" for each in results if each.error]
     return ["", "failed:", *failed] if failed else []
 
 
 def header_lines(header: dict[str, Any]) -> str:
+    """Return the header as text."""
     return "\n".join(f"{name}: {_said(value)}" for name, value in header.items())
 
 
 def as_json(header: dict[str, Any], results: Sequence[Result]) -> dict[str, Any]:
-    """Everything, with each round; of latencies some percentiles."""
+    """Return all measurements of each round for JSON. Latencies are reduced to percentiles."""
     found = [
         asdict(each) | {"latencies": [_waits(run) for run in each.latencies], "medians": medians(each)}
         for each in results
@@ -76,7 +74,7 @@ def as_json(header: dict[str, Any], results: Sequence[Result]) -> dict[str, Any]
 
 
 def medians(result: Result) -> dict[str, float | None]:
-    """By name the median of the rounds; None for what was not measured."""
+    """Return the median of the rounds by name, or None for a value that was not measured."""
     one = [each for each in result.drained if each.processes == 1]
     two = [each for each in result.drained if each.processes == 2]
     return {

@@ -1,4 +1,4 @@
-"""The rounds: in each of them every peer has its turn, another one first."""
+"""The rounds, in which every peer has its turn and another one comes first each time."""
 
 import sys
 import time
@@ -15,8 +15,8 @@ from partbox_lab.peers.peer import Peer, PeerRun
 from partbox_lab.peers.report import Result
 from partbox_lab.peers.server import PeerServer
 
+# The duration of a latency run, by rate.
 SECONDS = {1: 30.0, 100: 20.0, 1_000: 10.0}
-"""By rate how long latency is measured."""
 QUICK_SECONDS = {1: 3.0, 100: 2.0, 1_000: 1.0}
 LEAST = 200  # events
 LONGEST = 200  # characters of a reason
@@ -32,7 +32,8 @@ class Effort:
 
 
 def measure(place: PeerServer, folder: Folder, peers: Sequence[Peer], effort: Effort, results: list[Result]) -> None:
-    """Fill `results`, which has everything that was measured so far when this is interrupted; peers that fail, too."""
+    """Install and measure all peers. `results` is filled in place, so an interrupted run keeps its results so far. A
+    failing peer gets an error and does not stop the others."""
     cases = []
     for peer in peers:
         cases += _installed(peer, folder)
@@ -46,6 +47,7 @@ def measure(place: PeerServer, folder: Folder, peers: Sequence[Peer], effort: Ef
 
 
 def say(text: str) -> None:
+    """Print a line with the time to stderr."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
@@ -63,7 +65,7 @@ def _installed(peer: Peer, folder: Folder) -> list[tuple[Peer, Result]]:
 
 
 def _turn(place: PeerServer, peer: Peer, result: Result, effort: Effort) -> Iterator[Callable[[], None]]:
-    """The measurements of a round, one after the other: each may fail for itself."""
+    """Yield the measurements of a round one after the other. Each may fail by itself."""
     order = result.order
     events = max(LEAST, int(effort.events * peer.orders[order]))
     yield lambda: result.published.append(published(place, peer, order, events))
@@ -80,7 +82,7 @@ def _latency(place: PeerServer, peer: Peer, result: Result, rate: int, seconds: 
 
 
 def _attempt(result: Result, work: Callable[[], None]) -> None:
-    """Do it; the first that fails becomes the error of the result."""
+    """Call `work`. The first failure becomes the error of the result."""
     try:
         work()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The server on which all peers run: one database a run, and what the server says of rows and CPU time."""
+"""The server that all peers run on, with one database per run, and its statistics of rows and CPU time."""
 
 import os
 import re
@@ -20,7 +20,7 @@ from partbox_lab.workspace import Workspace
 
 
 class PeerServer:
-    """The server of a workspace, which takes a database for each run."""
+    """The server of a workspace."""
 
     def __init__(self, place: Workspace) -> None:
         self._place = place
@@ -32,7 +32,8 @@ class PeerServer:
 
     @contextmanager
     def database(self) -> Iterator[Database]:
-        """A fresh database, into whose run no checkpoint falls; dropped afterwards with everybody in it."""
+        """Hold a fresh database after a checkpoint, so that no checkpoint falls into the run. Afterwards drop it with
+        all sessions."""
         name = f"peers_{uuid4().hex[:12]}"
         try:
             for statement in ("peers_checkpoint", "peers_create_database"):
@@ -44,7 +45,7 @@ class PeerServer:
             self._execute("peers_drop_database", name)
 
     def pids(self, conn: psycopg.Connection[Any]) -> list[int]:
-        """The server's processes, that of `conn` left out; nothing if they are not on this machine."""
+        """Return the server's processes without that of `conn`, or nothing if they are not on this machine."""
         found = self._postmaster.children() if self._postmaster else []
         return [each.pid for each in found if each.pid != conn.info.backend_pid]
 
@@ -54,7 +55,7 @@ class PeerServer:
 
 
 def installed_binaries(major: int) -> Path | None:
-    """The programs of a PostgreSQL of this version on the machine, found by Debian's pg_config."""
+    """Return the folder of the programs of this PostgreSQL version on the machine, where Debian keeps them, or None."""
     named = os.environ.get("PARTBOX_TEST_BINARIES")
     candidates = [Path(named)] if named else [*Path("/usr/lib/postgresql").glob(f"{major}/bin")]
     for folder in candidates:

@@ -1,4 +1,4 @@
-"""One file a peer."""
+"""The peers, one file each."""
 
 from partbox_lab.peers.outboxes.graphile import Graphile
 from partbox_lab.peers.outboxes.partbox import Partbox

@@ -1,4 +1,4 @@
-"""graphile-worker with the settings of its page on performance; a queue name for each key, or none."""
+"""graphile-worker with the settings of its performance page, and a queue name for each key or none."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar

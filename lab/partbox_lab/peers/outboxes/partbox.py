@@ -1,4 +1,4 @@
-"""partbox as it is: one node, with its defaults."""
+"""partbox with its defaults, as one node."""
 
 import sys
 from collections.abc import Mapping, Sequence

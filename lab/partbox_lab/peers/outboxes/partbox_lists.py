@@ -1,4 +1,4 @@
-"""partbox with a handler that gets lists, as consumers of PgQ do."""
+"""partbox with a handler of lists, as consumers of PgQ have."""
 
 import sys
 from collections.abc import Mapping

@@ -1,9 +1,8 @@
-"""pg-boss: batches by polling; one job of a key at a time by the policy `singleton`, or the standard policy.
+"""pg-boss: batches by polling, with the policy `singleton` for the order by key, or the standard policy.
 
-Version 10 is the last for Node 20; version 12, for Node 22, has a policy `key_strict_fifo`. With `singleton` no two
-jobs of a key run at once, but a batch has any job of a key, and jobs of one transaction have no order among each other:
-with order jobs are taken one by one.
-"""
+Version 10 is the last for Node 20. Version 12, for Node 22, has a policy `key_strict_fifo`. With `singleton`, no two
+jobs of a key run at once, but a batch holds jobs of a key in any order, and jobs of one transaction have no order. With
+order, jobs are therefore taken one by one."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar

@@ -1,8 +1,7 @@
-"""PgQ: batches between two ticks, read and finished by SQL; as many queues as there are consumers, by key.
+"""PgQ: batches between two ticks, read and finished by SQL, with as many queues as consumers, split by key.
 
-If the server does not have the extension, its files come out of Debian's package without being installed: its SQL is
-run with the paths of its two libraries put in. That takes a server on this machine.
-"""
+If the server lacks the extension, its files are extracted from Debian's package without an installation. The SQL then
+runs with the paths of its two libraries filled in, which needs a server on this machine."""
 
 import sys
 from collections.abc import Mapping, Sequence

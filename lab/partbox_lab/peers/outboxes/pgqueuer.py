@@ -1,4 +1,4 @@
-"""PgQueuer over asyncpg; its one order is that of a queue of which one job runs at a time (concurrency_limit=1)."""
+"""PgQueuer over asyncpg. Its only order is that of a queue that runs one job at a time (concurrency_limit=1)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar

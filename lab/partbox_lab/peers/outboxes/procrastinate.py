@@ -1,4 +1,4 @@
-"""procrastinate: asynchronous tasks, jobs deleted when they are done; a lock for each key, or none."""
+"""procrastinate: asynchronous tasks, jobs deleted when they are done, and a lock for each key or none."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""The programs that consume, and the peers whose own program makes their schema too."""
+"""The consuming programs, and base classes of peers whose program also creates their schema."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,17 +15,15 @@ _FOLDER = Path(__file__).parents[1] / "workers"
 
 
 def program(name: str) -> str:
-    """The path of a worker's program."""
+    """Return the path of a worker's program."""
     return str(_FOLDER / name)
 
 
 class ProgramPeer(Peer):
-    """A peer whose program makes its schema, and consumes in each process."""
+    """A peer whose program creates its schema, and consumes in each process."""
 
-    command: list[str]
-    """The program, when it is installed."""
-    waiting: ClassVar[str]
-    """The query that has a row while something is left to do."""
+    command: list[str]  # set by `install`
+    waiting: ClassVar[str]  # the query that has a row while work is left
 
     def prepare(self, database: Database, run: PeerRun) -> None:
         prepare(self.command, database, self, run)
@@ -38,7 +36,7 @@ class ProgramPeer(Peer):
 
 
 class NodePeer(ProgramPeer):
-    """A peer of Node's; `name` is that of its package, the first of `pins`."""
+    """A peer in Node. `name` is that of its package, the first of `pins`."""
 
     program: ClassVar[str]
     pins: ClassVar[Mapping[str, str]]

@@ -1,4 +1,4 @@
-"""The outbox of textbooks: a table, SKIP LOCKED, pages of 100, rows deleted when they are done; NOTIFY by statement."""
+"""A textbook outbox: a table, SKIP LOCKED, pages of 100, rows deleted when they are done, and NOTIFY by statement."""
 
 import sys
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The handlers of partbox's worker processes, which import them."""
+"""The handlers that partbox's worker processes import."""
 
 from reporting import handler, list_handler
 
@@ -11,7 +11,7 @@ handle = handler(_number)
 
 
 class ListReporter:
-    """The handler of lists."""
+    """A handler of lists."""
 
     max_size = 1_000
     handle = staticmethod(list_handler(_number))

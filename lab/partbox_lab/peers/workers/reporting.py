@@ -1,4 +1,4 @@
-"""The reports of a worker in Python to the benchmark; see processes.py. Importing it starts the thread that reports."""
+"""Reports of a Python worker to the benchmark (see processes.py). The import starts the thread that reports."""
 
 import json
 import os
@@ -17,7 +17,8 @@ _seen: list[tuple[int, int]] = []
 
 
 def handler(number_of: Callable[[Any], int]) -> Callable[[Any], None]:
-    """The handler of all events: it reads the number in the payload and counts; watched, it notes the time too."""
+    """Return a handler that reads the number in the payload and counts the event. In a watched run it notes the time
+    too."""
 
     def count(event: Any) -> None:
         global _handled
@@ -34,7 +35,7 @@ def handler(number_of: Callable[[Any], int]) -> Callable[[Any], None]:
 
 
 def list_handler(number_of: Callable[[Any], int]) -> Callable[[Sequence[Any]], None]:
-    """A handler that counts the events of each list, and keeps their numbers and times where somebody watches."""
+    """Return a handler that counts the events of each list. In a watched run it notes their numbers and times too."""
 
     def handle(events: Sequence[Any]) -> None:
         global _handled
@@ -48,7 +49,8 @@ def list_handler(number_of: Callable[[Any], int]) -> Callable[[Sequence[Any]], N
 
 
 def wait_for_go(leave: Callable[[], object] = lambda: os._exit(0)) -> None:
-    """Say that the worker is ready, wait for the start; from then on `leave` is called when the benchmark ends it."""
+    """Report that the worker is ready and wait for the start. `leave` is called later, when the benchmark ends the
+    worker."""
     os.write(1, b"ready\n")
     if not sys.stdin.readline():
         os._exit(0)
@@ -70,7 +72,8 @@ def _report() -> None:
             shown += len(seen)
             lines = [f"seen {pid} {at} {number}\n" for at, number in seen]
             told = handled
-            for first in range(0, len(lines), 50):  # pieces that a pipe takes whole, as processes share one
+            # A pipe takes short pieces whole, which matters because processes share the pipe.
+            for first in range(0, len(lines), 50):
                 os.write(1, "".join(lines[first : first + 50]).encode())
             os.write(1, f"count {pid} {now} {handled}\n".encode())
 

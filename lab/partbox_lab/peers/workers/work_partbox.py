@@ -1,4 +1,4 @@
-"""A node of partbox: a supervisor with its worker processes, at rest until the start."""
+"""A node of partbox: a supervisor with its worker processes, paused until the start."""
 
 import threading
 import time

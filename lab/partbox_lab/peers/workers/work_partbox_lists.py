@@ -1,4 +1,4 @@
-"""A node of partbox whose handler gets lists."""
+"""A node of partbox with a handler of lists."""
 
 from handle_partbox import ListReporter
 from work_partbox import main

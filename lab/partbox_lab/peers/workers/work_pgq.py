@@ -1,15 +1,15 @@
-"""A consumer of PgQ, one queue a process; the first one also ticks, as the daemon pgqd does."""
+"""A consumer of PgQ, one queue per process. The first process also ticks, as the daemon pgqd does."""
 
 import threading
 import time
 
-import orjson  # partbox parses by it
+import orjson  # partbox parses by orjson too
 import psycopg
 from reporting import RUN, list_handler, wait_for_go
 
 from partbox_lab.sql import query
 
-PAUSE = 0.01  # seconds between ticks, and between looks for a batch
+PAUSE = 0.01  # seconds between ticks, and between polls for a batch
 NEXT, EVENTS, FINISH, TICK = (
     query(name, "") for name in ("peers_pgq_next", "peers_pgq_events", "peers_pgq_finish", "peers_pgq_tick")
 )

@@ -1,4 +1,4 @@
-"""A worker of PgQueuer with one entrypoint, or its schema with the argument `install`."""
+"""A worker of PgQueuer with one entrypoint. With the argument `install`, it creates the schema instead."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""A worker of procrastinate with one task, or its schema with the argument `install`."""
+"""A worker of procrastinate with one task. With the argument `install`, it creates the schema instead."""
 
 import asyncio
 import sys

@@ -1,6 +1,6 @@
-"""A textbook outbox: claim a page of rows that nobody else has, call the handler, delete them, commit."""
+"""A worker of the textbook outbox: claim a page of unlocked rows, call the handler, delete the rows, commit."""
 
-import orjson  # partbox parses by it
+import orjson  # partbox parses by orjson too
 import psycopg
 from reporting import RUN, handler, wait_for_go
 
