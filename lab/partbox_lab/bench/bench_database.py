@@ -61,8 +61,8 @@ class BenchDatabase:
         return made
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if the user pressed Ctrl-C. The bench stops nowhere else, so that no step is left
-        half done."""
+        """Raise KeyboardInterrupt if the user pressed Ctrl-C. Only calls of this method end the bench, so no step is
+        left half done."""
         if self._interrupts.asked.is_set():
             raise KeyboardInterrupt
 

@@ -81,7 +81,8 @@ class LineResult:
 
 
 def judged(budget: Budget, found: Measured | Unmeasured) -> LineResult:
-    """Return the result of a line: its value judged by the budget, or skipped or failed without one."""
+    """Return the result of a line: its value with a verdict, or skipped or failed. A line that was not measured is
+    never met."""
     if isinstance(found, Unmeasured):
         standing = Standing.FAILED if found.failed else Standing.SKIPPED
         return LineResult(budget, None, standing, found.reason, {})

@@ -91,6 +91,7 @@ class BenchServer:
 
 
 def _model() -> str:
+    """Return the name of the processor, or the kind of machine if the kernel does not provide the name."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             name, _, value = line.partition(":")
