@@ -3,7 +3,7 @@ events.
 
 Run as `python -m partbox_lab.ratios.tenants`. The great tenant publishes more than its limit lets through, so its
 backlog grows. The last line is the p99 of the small tenant beside the great one, divided by its p99 alone. Without a
-limit (`--unlimited`), the wait is that of the whole backlog."""
+limit (`--unlimited`), the small tenant waits behind the whole backlog."""
 
 import argparse
 import time
