@@ -202,8 +202,8 @@ def _wait(check: Callable[[], bool], workers: PeerProcesses, timeout: float) -> 
 
 
 def _at_rate(peer: Peer, run: PeerRun, database: Database, rate: int, seconds: float) -> dict[int, int]:
-    """Publish events at a rate and return the time of each commit in nanoseconds. The times are random, so that no
-    poller falls into step."""
+    """Publish events at a rate and return the time at which each commit was sent, in nanoseconds. The times are random,
+    so that no poller falls into step."""
     began = time.monotonic() + 0.1
     due = [(number, began + at) for number, at in enumerate(schedule(rate, seconds, random.Random(rate)), FIRST)]
     sent: dict[int, int] = {}

@@ -55,7 +55,8 @@ class PeerServer:
 
 
 def installed_binaries(major: int) -> Path | None:
-    """Return the folder of the programs of this PostgreSQL version on the machine, where Debian keeps them, or None."""
+    """Return the folder of the programs of this PostgreSQL version on the machine, or None. Search
+    PARTBOX_TEST_BINARIES if it is set, else the folders of Debian."""
     named = os.environ.get("PARTBOX_TEST_BINARIES")
     candidates = [Path(named)] if named else [*Path("/usr/lib/postgresql").glob(f"{major}/bin")]
     for folder in candidates:
