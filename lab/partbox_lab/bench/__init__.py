@@ -1,4 +1,4 @@
-"""The budgets of partbox, measured on a user's database beside raw PostgreSQL."""
+"""The benchmark of partbox: lines with budgets, measured on a user's database and compared with raw PostgreSQL."""
 
 from partbox_lab.bench.group import LineSet, chosen_lines
 from partbox_lab.bench.growth import GROWTH
