@@ -1,5 +1,3 @@
-"""Processes of others: which there are, and signals to them."""
-
 import os
 from collections.abc import Iterable
 from contextlib import suppress
@@ -10,19 +8,16 @@ ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
 
 def children(parent: int) -> list[int]:
-    """The pids of the children of a process; none if it has ended."""
     with suppress(psutil.Error):
         return [child.pid for child in psutil.Process(parent).children()]
     return []
 
 
 def group(leader: int) -> list[int]:
-    """The pids of the process group of `leader` that have not ended."""
-    return [pid for pid in psutil.pids() if pid and _group_of(pid) == leader and alive(pid)]  # of macOS's pid 0, ours
+    return [pid for pid in psutil.pids() if pid and _group_of(pid) == leader and alive(pid)]
 
 
 def alive(pid: int) -> bool:
-    """False if the process has ended, also if nobody has collected it yet."""
     with suppress(psutil.Error):
         return psutil.Process(pid).status() not in ENDED
     return False
@@ -37,5 +32,5 @@ def signal_all(pids: Iterable[int], signal: int) -> None:
 def _group_of(pid: int) -> int | None:
     try:
         return os.getpgid(pid)
-    except OSError:  # it has ended, or is none of ours to ask about
+    except OSError:
         return None

@@ -1,11 +1,8 @@
-"""Standbys that follow a server."""
-
 from partbox.embedded import server_user
 from partbox.embedded.server import Server
 
 
 def follow(standby: Server, primary: Server) -> str:
-    """Start a server as a standby of one that runs, from a base backup of it; returns its DSN."""
     with standby.guard_folder():
         server_user.make_private_folder(standby._pgdata, standby._programs.user)
         source = ["-h", str(primary._socket.parent), "-p", "5432", "-U", "postgres", "-c", "fast", "-X", "stream"]

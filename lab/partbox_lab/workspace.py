@@ -1,5 +1,3 @@
-"""A workspace for a run that cleans up after itself: a temporary folder, and a schema of its own in a database."""
-
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -20,7 +18,6 @@ from partbox.text.dsn import parts
 
 @dataclass(slots=True)
 class Workspace:
-    """`server` is None where the database is a user's. `keep`: leave the schema, and a copy of the folder, behind."""
 
     dsn: str
     schema: str
@@ -29,24 +26,20 @@ class Workspace:
     keep: bool = False
 
     def connect(self, role: str) -> Conn:
-        """An autocommit connection, `role` in pg_stat_activity."""
         dsn = make_conninfo(self.dsn, application_name=self.named(role))
         return psycopg.connect(dsn, autocommit=True, context=DEFAULTS, prepare_threshold=None)
 
     def named(self, role: str) -> str:
-        """The name of a session of this run, which no other run has."""
         return f"{self.folder.name} {role}"
 
     def move(self, server: Server) -> None:
-        """Have another server, which runs, at the address of ours, which has ended."""
         address = _address(self.dsn)
-        address.unlink(missing_ok=True)  # of an earlier move; the folder went with the server
+        address.unlink(missing_ok=True)
         address.symlink_to(_address(server.dsn))
         self.server = server
 
     @property
     def kept_folder(self) -> Path:
-        """The copy of the folder that is left if `keep` is set."""
         return self.folder.with_name(f"{self.folder.name}-kept")
 
 
@@ -61,12 +54,6 @@ def workspace(
     clear: Callable[[Conn], None] | None = None,
     under: Callable[[Path], AbstractContextManager[None]] = lambda folder: nullcontext(),
 ) -> Iterator[Workspace]:
-    """Set up a folder that is named for the program and a migrated schema; remove both at the end.
-
-    Without `dsn` the database is a server of its own in the folder, of these `binaries` and with these `options`, where
-    `under(folder)` has prepared its own. In a user's database `clear(conn)` first makes room for the schema, or raises;
-    without it a schema that exists is a SettingsError.
-    """
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder(program))
         if dsn is None:
@@ -93,7 +80,7 @@ def _embedded(schema: str, folder: Path, first: Server) -> Iterator[Workspace]:
             migrate(made.dsn, schema)
             yield made
         finally:
-            (made.server or first).start()  # after a crash: lets PostgreSQL put its shared memory away
+            (made.server or first).start()
     finally:
         (made.server or first).stop("immediate")
         if (address := _address(made.dsn)).is_symlink():
@@ -101,7 +88,6 @@ def _embedded(schema: str, folder: Path, first: Server) -> Iterator[Workspace]:
 
 
 def _address(dsn: str) -> Path:
-    """The folder of an own server's socket."""
     return Path(str(parts(dsn)["host"]))
 
 

@@ -1,4 +1,4 @@
-"""Fault injection with a judge: publishers of every kind, a maltreated cluster, and a verdict on the history."""
+"""Chaos runs: real worker nodes and publishers under random faults, and a judge of everything that was delivered."""
 
 from partbox_lab.chaos.faults import FAULTS, chosen
 from partbox_lab.chaos.report import ChaosReport

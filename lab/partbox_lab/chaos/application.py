@@ -1,7 +1,5 @@
-"""The application that the nodes of a run deliver to: its handlers record their calls, and misbehave when asked.
-
-It is imported by worker processes only, which find the run's folder in the environment.
-"""
+"""The application of a chaos run: two handlers that note their calls and misbehave when asked. Only worker processes
+import it, and they find the run's folder in the environment."""
 
 import asyncio
 import ctypes
@@ -20,13 +18,15 @@ from partbox_lab.chaos.faults import HANDLER_TIMEOUT, LEASE
 from partbox_lab.chaos.handler_faults import FaultFile
 from partbox_lab.chaos.journal import JournalWriter
 
+# The environment variable with the run's folder.
 FOLDER: Final = "CHAOS_FOLDER"
 TARGET: Final = "partbox_lab.chaos.application:outbox"
 SYNC, ASYNC = "ChaosStep", "ChaosAsyncStep"
-WORK = 0.002  # seconds at most that a handler takes
-LABOUR = 0.1  # the same of some, so that events wait in the process, which it must not start after losing its lease
-LABORIOUS = 0.2
-FAILING = 0.2  # of first attempts, while handlers fail
+WORK = 0.002  # seconds of most handlers at most
+# Some handlers are slow, so that events wait in the process, which must not start them after losing its lease.
+LABOUR = 0.1  # seconds of a slow handler at most
+LABORIOUS = 0.2  # share of slow handlers
+FAILING = 0.2  # share of first attempts that fail, while handlers fail
 
 outbox = Outbox()
 _folder = Path(os.environ.get(FOLDER, "."))
@@ -36,28 +36,32 @@ _faults = FaultFile(_folder)
 
 @outbox.on(SYNC, timeout=HANDLER_TIMEOUT)
 def step(event: DeliveredEvent) -> None:
+    """Handle an event in a thread."""
     with _noted(event):
         time.sleep(_behave(event))
 
 
 @outbox.on(ASYNC, timeout=HANDLER_TIMEOUT)
 async def async_step(event: DeliveredEvent) -> None:
+    """Handle an event in the event loop."""
     with _noted(event):
         await asyncio.sleep(_behave(event))
 
 
 @contextmanager
 def _noted(event: DeliveredEvent) -> Iterator[None]:
+    """Note the start and the end of a handler call, as failed if it raises."""
     with _writer.noted(event) as call:
         try:
             yield
-        except BaseException:  # a timeout cancels
+        # A timeout cancels the handler.
+        except BaseException:
             _writer.failed(call)
             raise
 
 
 def _behave(event: DeliveredEvent) -> float:
-    """Misbehave, or return the seconds that the work takes."""
+    """Misbehave as the current fault says, or return the seconds this call takes."""
     fault = _faults.now()
     if fault.kind == "fail" and event.attempt == 1 and random.random() < FAILING:
         raise RecoverableError("chaos")
@@ -69,5 +73,5 @@ def _behave(event: DeliveredEvent) -> float:
 
 
 def _hold_the_interpreter(seconds: float) -> None:
-    """Block like C code that never releases the interpreter's lock."""
+    """Block as C code does that never releases the GIL."""
     ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))

@@ -1,4 +1,4 @@
-"""Faults of backends: sessions end, or stop for a while."""
+"""Faults of PostgreSQL's backends: sessions end, or their processes stop for a while."""
 
 import signal
 import threading
@@ -13,14 +13,15 @@ from partbox_lab.workspace import Workspace
 
 
 class Backends:
-    """Each fault answers what it has done, None if it could not."""
+    """Sessions that end or stop. Each fault returns a text for the log, or None if it could not be done."""
 
     def __init__(self, place: Workspace) -> None:
         self._place = place
-        self._stopped: dict[int, threading.Timer] = {}  # backends, and the timers that resume them
+        # Stopped backends, and the timers that resume them.
+        self._stopped: dict[int, threading.Timer] = {}
 
     def cut(self, step: ScheduledFault, role: str) -> str | None:
-        """End some of the sessions of a role."""
+        """Terminate some sessions of a role. Return None if there is none, or the server does not answer."""
         try:
             with self._place.connect("chaos") as conn:
                 found = statements.sessions(conn, self._place.schema, self._place.named(role))
@@ -33,7 +34,7 @@ class Backends:
         return f"{len(victims)} of {len(found)} sessions" if victims else None
 
     def stop(self, step: ScheduledFault) -> str | None:
-        """Stop a backend of the nodes. A timer resumes it: its locks may hold up everything, this thread too."""
+        """Stop a backend of a node and resume it after the fault's time."""
         try:
             with self._place.connect("chaos") as conn:
                 found = statements.sessions(conn, self._place.schema, self._place.named(ROLE))
@@ -43,13 +44,14 @@ class Backends:
         if not victims:
             return None
         pid = victims[int(step.how * len(victims))]
+        # A timer resumes it, since its locks may block everything, this thread included.
         self._stopped[pid] = threading.Timer(step.lasts, _resume, (pid,))
         self._stopped[pid].start()
         processes.signal_all([pid], signal.SIGSTOP)
         return f"backend {pid}, for {step.lasts:.1f} s"
 
     def go_on(self) -> None:
-        """Resume all stopped backends now; one would hold up the server's end."""
+        """Resume all stopped backends now. A stopped one would delay the end of the server."""
         for pid, timer in self._stopped.items():
             timer.cancel()
             timer.join()

@@ -1,4 +1,4 @@
-"""The wires, clocks, disks and features that faults need, and the reason for each that is not available here."""
+"""Find out which faults are possible here, and set up the proxies, clocks, disks, and roles that they need."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -17,7 +17,8 @@ TWO_PHASE: Final = "two-phase"
 
 
 class Capabilities:
-    """`faults` are the wanted ones that are possible here; `skipped` has the reason for each of the others."""
+    """The wanted faults that are possible here, the reason for each of the others in `skipped`, and the means for
+    them."""
 
     def __init__(self, place: Workspace, wanted: Sequence[str], disk: OwnDisk) -> None:
         self._place = place
@@ -34,16 +35,18 @@ class Capabilities:
 
     @property
     def route(self) -> DatabaseRoute:
-        """The way of nodes to the database."""
+        """The way from the nodes to the database."""
         return DatabaseRoute(self.network, self._outer_host, self._password or None, self._clocks, self._user)
 
     def close(self) -> None:
+        """Stop the proxies and make room on the disk."""
         if self.network is not None:
             self.network.stop()
         if self.disk is not None:
             self.disk.make_room()
 
     def _lacking(self, needs: set[str | None]) -> dict[str, str]:
+        """Set up everything the faults need, and return the reason for each need that cannot be met."""
         lacking = {}
         if self._place.server is None:
             lacking["--embedded"] = "the server is not ours to stop: use --embedded"
@@ -63,7 +66,7 @@ class Capabilities:
         return lacking
 
     def _make_role(self) -> str | None:
-        """Create the role that nodes connect as, which owns nothing."""
+        """Create the role that nodes connect as, which owns nothing. Return None, or the reason why not."""
         if self._place.server is None:
             return "roles are made on a server of our own alone: use --embedded"
         with self._place.connect("chaos") as conn:
@@ -72,7 +75,7 @@ class Capabilities:
         return None
 
     def _shrink_queue(self) -> str | None:
-        """Let the queue of notifications be so small that it can be filled."""
+        """Make the server's notification queue small and restart it, and return None or the reason why not."""
         server = self._place.server
         if server is None:
             return "the server is not ours to change: use --embedded"
@@ -85,6 +88,7 @@ class Capabilities:
         return None
 
     def _open_network(self) -> str | None:
+        """Start the proxies and connect through one, and return None or the reason why not."""
         network = Network(self._host, self._port)
         network.start()
         try:
@@ -98,10 +102,11 @@ class Capabilities:
 
     @property
     def _outer_host(self) -> str:
-        """The name that certificates are checked against; a socket has none."""
+        """The host name for the nodes, against which certificates are checked. A socket has none."""
         return HOST if self._host.startswith("/") else self._host
 
     @property
     def _secret(self) -> Mapping[str, str]:
-        """The password that libpq found by the server's address, which differs from the proxy's."""
+        """The password that libpq found by the server's address. The proxy has another address, where libpq would find
+        none."""
         return {"password": self._password} if self._password else {}

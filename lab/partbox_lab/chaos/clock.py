@@ -1,4 +1,4 @@
-"""A node's own calendar, which can jump: libfaketime, where the machine has it."""
+"""A calendar for each node that can jump, by libfaketime where it is installed. The monotonic clocks stay true."""
 
 import os
 import subprocess
@@ -16,20 +16,19 @@ began = time.monotonic()
 time.sleep(0.05), threading.Event().wait(0.05)
 print(time.time(), time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME), time.monotonic() - began)
 """
+# Code that Python runs first. libfaketime 0.9.10 takes the end of a sleep, a monotonic time, for a calendar time, and
+# the call fails. `select` gets a duration instead.
 SLEEP: Final = """
 import select, time
 time.sleep = lambda seconds: select.select((), (), (), seconds) and None
 """
-"""The code that Python runs first in these surroundings. libfaketime 0.9.10 takes the end of a sleep, a time of the
-monotonic clock, for a time of the calendar, and the call fails; select gets a duration instead."""
-TIMEOUT = 20.0
-JUMP: Final = 3600.0
-FARTHEST: Final = 86_400.0
-"""Seconds that a fault sets a calendar ahead or back at most."""
+TIMEOUT = 20.0  # seconds
+JUMP: Final = 3600.0  # seconds of the probe
+FARTHEST: Final = 86_400.0  # seconds that a fault sets a calendar ahead or back at most
 
 
 class Clock:
-    """A file with the offset of the calendar of all processes that have these `surroundings`."""
+    """A file with the offset of the calendar of all processes that have its `surroundings`."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -39,14 +38,15 @@ class Clock:
         self.set(0.0)
 
     def set(self, offset: float) -> None:
-        """Shift the calendar: seconds ahead of the true time, negative behind it."""
+        """Shift the calendar by seconds ahead of the true time, or behind it if negative. The file is replaced at once,
+        so that no reader sees half of it."""
         new = self._file.with_suffix(".new")
         new.write_text(f"{offset:+.3f}s\n")
         new.replace(self._file)
 
     @property
     def surroundings(self) -> Mapping[str, str]:
-        """Environment variables; the monotonic clocks are left alone."""
+        """The environment variables of the node."""
         return {
             "LD_PRELOAD": _library() or "",
             "PYTHONPATH": os.pathsep.join(filter(None, (str(self._first), os.environ.get("PYTHONPATH")))),
@@ -55,14 +55,15 @@ class Clock:
             "FAKETIME_DISABLE_SHM": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             "FAKETIME_DONT_RESET": "1",
-            # A remedy for old C libraries that is on by default: with a newer one, threads that wait for a time would
-            # wake at once again and again, or never.
+            # On by default for old C libraries. With a newer one, threads that wait for a time would wake again and
+            # again, or never.
             "FAKETIME_FORCE_MONOTONIC_FIX": "0",
         }
 
 
 def lacking(folder: Path) -> str | None:
-    """The reason that calendars cannot jump here; None if they can."""
+    """Return the reason why no calendar can be changed here, or None. A probe process must see the calendar jump, true
+    monotonic clocks, and sleeps of the right length."""
     if _library() is None:
         return "libfaketime is not installed (Debian: apt install libfaketime)"
     clock = Clock(folder / "probe.clock")

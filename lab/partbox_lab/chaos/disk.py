@@ -1,4 +1,4 @@
-"""A disk so small that it can be filled: a tmpfs of its own, where the machine lets one be mounted."""
+"""A disk small enough to be filled: a tmpfs, where the machine permits to mount one."""
 
 import os
 import shutil
@@ -11,39 +11,38 @@ from typing import Final
 from partbox.errors import PartboxError
 
 MOUNTED: Final = "only root can mount a disk that is small enough"
+# Others write while the disk is filled, and then it is larger than the size asked for.
 TRIES = 1_000
-"""Others write while it is being filled, and then it is larger than it was to be."""
 
 
 class SmallDisk:
-    """Mounted over `folder`; see `mounted`."""
+    """A tmpfs mounted over `folder`. Filling it writes nothing: its size is reduced to the space used."""
 
     def __init__(self, folder: Path, megabytes: int) -> None:
         self.folder = folder
         self._size = megabytes << 20
 
     def fill(self) -> None:
-        """Leave no room at all: it becomes as small as what is on it."""
+        """Reduce the disk to the space used. Raise `PartboxError` if that fails `TRIES` times."""
         for _ in range(TRIES):
             if not self._resized(shutil.disk_usage(self.folder).used):
                 return
         raise PartboxError(f"the disk of {self.folder} cannot be filled: {self._resized(1)}")
 
     def make_room(self) -> None:
+        """Give the disk its full size again."""
         if problem := self._resized(self._size):
             raise PartboxError(f"the disk of {self.folder} gets no room: {problem}")
 
     def _resized(self, size: int) -> str:
-        """The reason that it did not work, or nothing."""
+        """Resize the disk and return the error, or an empty string."""
         return _mount(self.folder, f"remount,size={size}")
 
 
 @contextmanager
 def mounted(folder: Path, megabytes: int, owner: tuple[int, int] | None = None) -> Iterator[SmallDisk]:
-    """One of this size over an empty folder, which the user and the group `owner` alone can enter; without it, anybody.
-
-    Raises PartboxError where none can be mounted.
-    """
+    """Mount a small disk over an empty folder while the block runs. Only the user and group `owner` can enter it, or
+    anybody without `owner`. Raise `PartboxError` if none can be mounted."""
     if os.geteuid() != 0:
         raise PartboxError(MOUNTED)
     rights = f"mode=0700,uid={owner[0]},gid={owner[1]}" if owner else "mode=0755"
@@ -56,7 +55,7 @@ def mounted(folder: Path, megabytes: int, owner: tuple[int, int] | None = None) 
 
 
 def _mount(folder: Path, options: str) -> str:
-    """The reason that it did not work, or nothing."""
+    """Run `mount` and return its error, or an empty string."""
     command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)

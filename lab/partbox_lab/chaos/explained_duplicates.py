@@ -1,9 +1,9 @@
-"""Excuses the repeats that a fault explains, and nothing else.
+"""Excuse the repeats that a disturbance explains, and nothing else.
 
-At least once means: an owner that is torn away from its work leaves some of it finished and not saved, and the next
-owner does that again. So a repeat is excused if a fault hit *that owner* (its process, its connections, its
-lease, or the database) between the first delivery and the repeat, and if the first delivery was young enough to be
-still unsaved then: the seconds in which nobody could save do not count. Everything else is a violation.
+An owner that is torn away from its work leaves finished events unsaved, and the next owner repeats them. So a repeat is
+excused if a fault hit the first owner (its process, connections, lease, or database) between both calls, and if the
+first call was young enough to be unsaved. Seconds in which nobody could save do not count. Every other repeat is a
+violation.
 """
 
 from collections import Counter
@@ -16,52 +16,54 @@ from partbox_lab.chaos.oracle import HistoryVerdict, LoggedEvent, judge, repeats
 
 UNEXPLAINED: Final = "unexplained"
 CRASH: Final = "database crash"
+# Seconds for which finished work may be unsaved: behind a hanging handler, or during an outage.
 MEMORY: Final = 15.0
-"""Seconds for which finished work may be unsaved: behind a hanging handler, or during an outage."""
 
+# Seconds after a database crash in which an owner that lives on has read again everything that was taken back. A next
+# owner may take longer where nodes are down or the machine is busy, but repeats an event once per crash.
 LATE: Final = 30.0
-"""Seconds after a crash of the database in which an owner that lives on has read again what the crash took back. The
-next owner may be long in coming, where nodes are down or the machine is busy; it repeats an event once for a crash."""
 
+# Seconds after a thaw in which a handler may note its start that was being called when its process froze.
 IN_FLIGHT: Final = 1.0
-"""Seconds after a thaw in which a handler that was just being called when its process froze may note its start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """A fault that hit the owner `pid` (None: all of them) between `at` and `until`, times of `now`."""
+    """A fault and its time. Times are seconds of the boot clock, as in the journal."""
 
     cause: str
     at: float
     until: float
-    pid: int | None = None
-    frozen: bool = False
-    hinders: bool = False  # from saving, and excuses nothing by itself
+    pid: int | None = None  # None: all processes
+    frozen: bool = False  # the process was stopped and continued
+    hinders: bool = False  # nothing could be saved meanwhile; it excuses nothing itself
 
     def explains(self, first: HandlerCall, second: HandlerCall, hindrances: "Sequence[Disturbance]" = ()) -> bool:
-        """True if `second` may repeat `first` because of it, beside these hindrances in the order of their begin."""
+        """Return True if the disturbance hit the process of the first call, and both calls fit its time. The first call
+        may have ended up to `MEMORY` seconds before, and time under hindrances does not count."""
         hit = self.pid in (None, first.pid)
         last = first.end if first.end is not None else first.start
         age = self.at - last - _hindered(hindrances, last, self.at)
         return hit and self.at <= second.start and first.start <= self.until and age <= MEMORY
 
     def holds(self, delivery: HandlerCall) -> bool:
-        """True if that handler was running when it began."""
+        """Return True if the call was running in this process when the disturbance began."""
         return self.pid == delivery.pid and delivery.start < self.at and (delivery.end or self.until) > self.at
 
     def breaks_in(self, first: HandlerCall, second: HandlerCall) -> bool:
-        """True if the owner lost `first` to the owner of `second` while its handler could not be stopped."""
+        """Return True if the process of the first call was hit before the second call started. The owner then lost its
+        partition while its handler could not be stopped."""
         return self.pid == first.pid and self.at <= second.start and first.start <= self.until
 
 
 @dataclass(slots=True)
 class Judgement:
-    """The remaining verdict, and the repeats by their cause; `unexplained` ones are not excused."""
+    """A verdict, the causes of repeats with their counts, and the repeats without a cause."""
 
     verdict: HistoryVerdict
     repeats: Counter[str]
     unexplained: list[tuple[HandlerCall, HandlerCall]] = field(default_factory=list)
-    in_flight: int = 0
+    in_flight: int = 0  # stale calls that a frozen process had begun already
 
 
 def explain(
@@ -70,7 +72,7 @@ def explain(
     disturbances: Sequence[Disturbance],
     concurrency: int,
 ) -> Judgement:
-    """Judge the history, and remove from the verdict everything that the disturbances explain."""
+    """Judge a history and drop every finding that a disturbance explains."""
     hindrances = sorted((each for each in disturbances if each.hinders), key=lambda each: each.at)
     disturbances = [each for each in disturbances if not each.hinders]
     history = sorted(deliveries, key=lambda delivery: delivery.start)
@@ -85,7 +87,7 @@ def explain(
     known = {one.event for one in published}
     pairs = [(first, second) for first, second in repeats(history) if first.event in known]
     causes = {id(second): _cause(first, second, disturbances, hindrances, caught) for first, second in pairs}
-    # A crash of the database may take back saves, and then an owner repeats a suffix under its own epoch.
+    # A crash of the database may take saves back, and then an owner repeats a suffix under its own epoch.
     verdict.backwards = [one for one in verdict.backwards if causes.get(id(one)) != CRASH and id(one) not in caught]
     unexplained = [(first, second) for first, second in pairs if causes[id(second)] == UNEXPLAINED]
     return Judgement(verdict, Counter(causes.values()), unexplained, len(caught))
@@ -97,8 +99,8 @@ def _in_flight(
     disturbances: Iterable[Disturbance],
     concurrency: int,
 ) -> set[int]:
-    """The stale starts that were under way when their process froze: after the last check of the clock, before the
-    first line of the handler. In a freeze there is at most one for each of `concurrency` that was in no handler."""
+    """Return `id()` of the stale calls that were under way when their process froze: after the last check of the clock,
+    before the first line of the handler. Each freeze has at most one for each of `concurrency` that ran no handler."""
     found: set[int] = set()
     freezes = [each for each in disturbances if each.frozen]
     left = {freeze: concurrency - sum(freeze.holds(each) for each in history) for freeze in freezes}
@@ -112,7 +114,7 @@ def _in_flight(
 
 
 def _hindered(hindrances: Iterable[Disturbance], since: float, until: float) -> float:
-    """The seconds of a time in which something hindered."""
+    """Return the seconds between two times that lie within hindrances. Hindrances are sorted by their begin."""
     seconds = 0.0
     for each in hindrances:
         begin, end = max(each.at, since), min(each.until, until)
@@ -128,6 +130,8 @@ def _cause(
     hindrances: Sequence[Disturbance],
     caught: set[int],
 ) -> str:
+    """Return the cause of a repeat, or `UNEXPLAINED`. Disturbances of one process come before those of all. Within one
+    life of a process and one epoch, only a database crash explains a repeat."""
     if id(second) in caught:
         return "in flight when frozen"
     same_life = (first.pid, first.epoch) == (second.pid, second.epoch)

@@ -1,7 +1,7 @@
-"""A failover of the run's own server: a standby takes its place and is promoted before its first restartpoint.
+"""A failover of the embedded server: a standby is promoted before its first restartpoint.
 
-Until then a standby has unlogged sequences that were made since its base backup in its buffers only, and a promotion
-leaves them unreadable. So `life` is made anew while the standby follows.
+Until then a standby has unlogged sequences created since its base backup in its buffers only, and a promotion leaves
+them unreadable. So the sequence `life` is restarted while the standby follows.
 """
 
 import shutil
@@ -20,8 +20,8 @@ from partbox_lab.chaos import statements
 from partbox_lab.servers import follow
 from partbox_lab.workspace import Workspace
 
-PATIENCE: Final = 30.0
-LOOK: Final = 0.05
+PATIENCE: Final = 30.0  # seconds for the standby to catch up
+LOOK: Final = 0.05  # seconds
 
 
 class Failover:
@@ -32,7 +32,8 @@ class Failover:
         self._numbers = count(1)
 
     def happen(self, server: Server) -> float | None:
-        """Promote a standby that has all of the server's WAL; the time of the server's end, None if none follows it."""
+        """Promote a standby that has all WAL of the server, and move the workspace to it. Return the time at which the
+        server was stopped, or None if no standby could follow."""
         standby = Server(self._place.folder / DATA / f"standby-{next(self._numbers)}", options=server.options)
         with ExitStack() as undo:
             undo.callback(shutil.rmtree, standby.data, ignore_errors=True)
@@ -40,7 +41,8 @@ class Failover:
             if not self._follows(standby, server):
                 return None
             at = now()
-            server.stop("fast")  # sends the standby everything before it ends, whatever had been acknowledged
+            # A fast stop sends all WAL to the standby first, also WAL that nobody had acknowledged.
+            server.stop("fast")
             with psycopg.connect(standby.dsn, autocommit=True) as conn:
                 statements.promote(conn, self._place.schema)
             self._place.move(standby)
@@ -49,13 +51,12 @@ class Failover:
         return at
 
     def _follows(self, standby: Server, server: Server) -> bool:
-        """Start the standby, and make `life` anew; True once it has replayed that."""
+        """Start the standby, restart `life`, and return True once the standby has replayed that."""
         try:
             follow(standby, server)
             with self._place.connect("chaos") as conn:
-                server_incarnation.begin(
-                    conn, self._place.schema
-                )  # unreadable still, if no node has come back since the last one
+                # `life` is still unreadable if no node has come back since the last failover.
+                server_incarnation.begin(conn, self._place.schema)
                 statements.change_rights(conn, self._place.schema, "renew", "life", "")
                 written = statements.written(conn, self._place.schema)
                 until = time.monotonic() + PATIENCE

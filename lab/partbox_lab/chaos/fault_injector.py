@@ -1,4 +1,8 @@
-"""Carries out the scheduled faults, and undoes them in time."""
+"""The faults of a chaos run, carried out by the thread of the run.
+
+Every method of `_ACTS` causes one scheduled fault, leaves its undoing to `DeferredUndo`, and notes a `Disturbance` that
+explains duplicates. Nothing here waits for the end of a fault.
+"""
 
 import signal
 import time
@@ -34,17 +38,17 @@ from partbox_lab.chaos.watcher import Watcher
 from partbox_lab.workspace import Workspace
 
 HANDLERS = ("partbox_lab.chaos.application.step", "partbox_lab.chaos.application.async_step")
-LOOK = 0.1
-BLINK = 0.5  # seconds that a signal, or a cut, may take to arrive
-PATIENCE = DRAIN + 20.0
-REST = 12.0
-"""Seconds for which nobody begins a transaction that lasts: what changes segments gives way to them."""
+LOOK = 0.1  # seconds
+BLINK = 0.5  # seconds until a signal or a cut takes effect
+PATIENCE = DRAIN + 20.0  # seconds until a node that was asked to leave has left
+REST = 12.0  # seconds without the long transactions that keep segments locked
 RESTART = "database restart"
 TO_TAKE = 2.0  # seconds in which a handler must take a ticket
 
 
 class FaultInjector:
-    """`disturbances` are the faults that hit owners; `done` and `missed` count faults with and without a victim."""
+    """The means to carry out each kind of fault, with counts of the faults that found a target (`done`) and of the
+    others (`missed`)."""
 
     def __init__(
         self,
@@ -74,17 +78,17 @@ class FaultInjector:
         self.missed: Counter[str] = Counter()
 
     def do(self, step: ScheduledFault) -> None:
-        """Begin the fault; if it must be undone, that is due `lasts` seconds from now."""
+        """Carry out a scheduled fault, and count it as done, or as missed if it found no target."""
         said = _ACTS[step.fault](self, step)
         (self.missed if said is None else self.done)[step.fault] += 1
         self._tell(f"{step.fault}: {'there is nothing to hit now' if said is None else said}")
 
     def settle(self) -> None:
-        """Undo the faults that are over by now."""
+        """Undo the faults whose time is over."""
         self._undo.settle()
 
     def finish(self) -> None:
-        """Undo everything now, and start a node if none works."""
+        """Undo all faults at once, resume all stopped backends, and start a node if none is left."""
         self._undo.finish()
         self._backends.go_on()
         if not any(host.kept for host in self._fleet.hosts):
@@ -93,21 +97,18 @@ class FaultInjector:
     def _hit(self, cause: str, pids: list[int], at: float, until: float, frozen: bool = False) -> None:
         self.disturbances += [Disturbance(cause, at, until, pid, frozen) for pid in pids]
 
-    # The victims.
-
     def _host(self, step: ScheduledFault) -> Host | None:
         up = self._fleet.up()
         return up[int(step.who * len(up))] if up else None
 
     def _worker(self, step: ScheduledFault) -> tuple[Host, int] | None:
-        """A process that is a member; one that is still starting has nothing to lose."""
+        """Return a worker process and its host, or None. A process without an instance row is still starting and has
+        nothing to lose."""
         members = [(host, pid) for host in self._fleet.up() for pid in self._members(host.node)]
         return members[int(step.who * len(members))] if members else None
 
     def _members(self, node: Node) -> list[int]:
         return sorted(set(node.workers()) & set(self._watcher.pids(node.name)))
-
-    # The faults.
 
     def _kill_process(self, step: ScheduledFault) -> str | None:
         found = self._worker(step)
@@ -173,13 +174,16 @@ class FaultInjector:
         return host.node.name
 
     def _let_go(self, host: Host, then: Callable[[], None]) -> None:
-        """Ask its node to leave, and call `then` once it has left or, after a timeout, was killed."""
+        """Ask the node of a host to leave, and call `then` when all its processes have ended, or were killed after
+        `PATIENCE` seconds."""
         host.kept, node = False, host.node
         node.ask_to_leave()
         until = time.monotonic() + PATIENCE
 
         def look() -> None:
             if node.family() and time.monotonic() < until:
+                # Reap the supervisor, or its zombie would count as running. `finish` calls this without a pause, hence
+                # the sleep.
                 node.process.poll()
                 time.sleep(0.02)
                 self._undo.after(LOOK, look)
@@ -192,6 +196,7 @@ class FaultInjector:
         self._undo.after(LOOK, look)
 
     def _scale(self, step: ScheduledFault) -> str:
+        """Start one node, or ask some to leave. At least one node stays."""
         up = self._fleet.up()
         want = 1 + int(step.how * (len(up) + 1))
         if want >= len(up):
@@ -211,10 +216,13 @@ class FaultInjector:
         return f"for {step.lasts:.1f} s" if step.lasts else "one handler"
 
     def _calm(self, fault: HandlerFault) -> None:
+        """End a handler fault, unless a later one has replaced it already."""
         if self._faults.now() == fault:
             self._faults.set(HandlerFault())
 
     def _restart_server(self, step: ScheduledFault) -> str | None:
+        """Stop the embedded server and start it again later. Everything but a fast stop is a crash, which may lose
+        saved cursors because the nodes save them without waiting for the disk."""
         server = self._free_server()
         if server is None:
             return None
@@ -237,7 +245,8 @@ class FaultInjector:
         return f"PostgreSQL is away for {step.lasts:.1f} s"
 
     def _fail_over(self, step: ScheduledFault) -> str | None:
-        """Excuses no more than a restart does: the standby has everything, progress that was saved too."""
+        """Replace the server by a promoted standby. The standby has everything, saved cursors included, so this
+        explains no more duplicates than a restart does."""
         server = self._free_server()
         at = None if server is None else self._failover.happen(server)
         if at is None:
@@ -246,7 +255,8 @@ class FaultInjector:
         return "a standby is promoted in the place of PostgreSQL"
 
     def _free_server(self) -> Server | None:
-        """The run's own server, of which nothing holds up the end; None if it is away."""
+        """Return the embedded server if it runs, with its stopped backends resumed and room on its disk, else None. A
+        server with a stopped backend or a full disk would not stop in time."""
         server = self._place.server
         if server is None or not server.running:
             return None
@@ -255,11 +265,13 @@ class FaultInjector:
         return server
 
     def _fill_disk(self, step: ScheduledFault) -> str | None:
+        """Fill the disk of the server. The watcher expects a crash from the beginning, since the server may end at any
+        time."""
         server, disk = self._place.server, self._disk
         if disk is None or disk.full or server is None or not server.running:
             return None
         self._backends.go_on()
-        self._watcher.crashed()  # if the server ends of it
+        self._watcher.crashed()
         try:
             disk.begin(step.fault == "wal-full")
         except psycopg.OperationalError:
@@ -268,6 +280,7 @@ class FaultInjector:
         return f"for {step.lasts:.1f} s"
 
     def _make_room(self) -> None:
+        """Make room on the disk if it is full. If the server had ended by then, note a crash."""
         disk = self._disk
         if disk is None or not disk.full:
             return
@@ -287,12 +300,14 @@ class FaultInjector:
                 self._fleet.network.set(wire, network.PASS)
             self._hit(step.fault, node.workers(), at, now())
 
+        # Noted now as well: a process may end before the fault is mended.
         self._hit(step.fault, node.workers(), at, at + step.lasts)
         self._undo.after(step.lasts, mend)
         return f"{node.name}, for {step.lasts:.1f} s"
 
     def _hang_connection(self, step: ScheduledFault) -> str | None:
-        """Excuses nothing: a node that notices in time reconnects and repeats nothing; a lost lease is seen."""
+        """Let one connection of a node hang, for good or for a time. No disturbance is noted: a node that notices in
+        time reconnects without a duplicate, and the watcher sees a lost lease."""
         host, connections = self._host(step), self._fleet.network
         if host is None or host.wire is None or connections is None:
             return None
@@ -309,7 +324,8 @@ class FaultInjector:
         return self._backends.stop(step)
 
     def _kill_maintenance(self, step: ScheduledFault) -> str | None:
-        """Excuses nothing: who looks after segments delivers no event."""
+        """Have the next step of segment maintenance killed. Publishers with long transactions rest meanwhile, because a
+        step gives way to their locks. No disturbance is noted: maintenance delivers no event."""
         if self._churn is None:
             return None
         for each in self._publishers:
@@ -327,17 +343,20 @@ class FaultInjector:
         return what if asked else None
 
     def _tamper(self, step: ScheduledFault) -> str:
-        """Excuses nothing: what is lost of the bell costs latency alone."""
+        """Repeat a statement against the bell for a time. No disturbance is noted: a missed notification costs latency
+        only."""
         tamperer = Tamperer(self._place, step.fault)
         tamperer.start()
         self._undo.after(step.lasts, tamperer.end)
         return f"for {step.lasts:.1f} s"
 
     def _limit(self, step: ScheduledFault) -> str | None:
-        """Excuses nothing: what waits for its turn is late, no more."""
+        """Set random limits for both handlers as an operator does, and lift them later. No disturbance is noted:
+        throttled events are only late."""
         limits = Outbox(self._place.dsn, schema=self._place.schema).limits
         rate, at_once = f"{1 + int(step.how * 300)}/s", 1 + int(step.who * 8)
 
+        # A limit that is left behind would keep the run from draining, so a failed reset is tried again.
         def lift() -> None:
             try:
                 for handler in HANDLERS:
@@ -354,10 +373,12 @@ class FaultInjector:
         return f"{rate}, {at_once} at once, for {step.lasts:.1f} s"
 
     def _deny(self, step: ScheduledFault) -> str | None:
-        """Excuses nothing by itself: who loses its lease of it, or is killed as it does nothing, is seen."""
+        """Take rights, sessions, or the queue from the nodes. The watcher sees a process that loses its lease or is
+        killed for its lack of progress."""
         return RIGHTS[step.fault](self._rights, step)
 
     def _jump(self, step: ScheduledFault) -> str | None:
+        """Move the calendar of a node by up to `FARTHEST` seconds, forward or back."""
         host = self._host(step)
         if host is None or host.clock is None:
             return None

@@ -1,4 +1,4 @@
-"""The faults: their effects, and their needs."""
+"""The faults of a chaos run, with their effects, lengths, and needs. `FaultInjector` carries them out."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import Final
 
 from partbox.errors import SettingsError
 
+# Settings of the nodes, in seconds.
 LEASE: Final = 3.0
 HEARTBEAT: Final = 0.5
 DRAIN: Final = 20.0
@@ -15,16 +16,17 @@ HANDLER_TIMEOUT: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`lasts` is the range of its duration in seconds; `needs` names something else that must be available, or None."""
+    """A kind of fault."""
 
     name: str
     does: str
-    lasts: tuple[float, float] = (0.0, 0.0)
-    needs: str | None = None
+    lasts: tuple[float, float] = (0.0, 0.0)  # seconds, from and to
+    needs: str | None = None  # the capability without which it is skipped
 
 
+# Longer than the lease, so that another process takes over.
 _BEYOND = (LEASE + 1.0, LEASE + 2.5)
-_DOWN = (0.5, 3.0)
+_DOWN = (0.5, 3.0)  # seconds
 
 FAULTS: Final = {
     fault.name: fault
@@ -76,7 +78,8 @@ FAULTS: Final = {
 
 
 def chosen(text: str) -> tuple[str, ...]:
-    """The faults of a list such as "kill-node,hang", in the order they are defined; "all" and "none" work too."""
+    """Return the faults of a list such as "kill-node,hang", or of "all" or "none", in the order of `FAULTS`. Raise
+    `SettingsError` for an unknown name or an empty list."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if names == ["none"]:
         return ()
@@ -91,7 +94,7 @@ def chosen(text: str) -> tuple[str, ...]:
 
 
 def possible(names: Iterable[str], lacking: dict[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The faults whose needs are met, and the reason for each other one, which `lacking` has by its need."""
+    """Return the faults whose needs are met, and the reason for each of the others."""
     skipped = {name: lacking[need] for name in names if (need := FAULTS[name].needs) is not None and need in lacking}
     return tuple(name for name in names if name not in skipped), skipped
 

@@ -1,4 +1,4 @@
-"""The nodes of a run: working, down for a while, and ended."""
+"""The worker nodes of a chaos run: their start, restart, settings, and end."""
 
 import time
 from dataclasses import dataclass, field
@@ -14,46 +14,45 @@ from partbox_lab.chaos.node import Node
 from partbox_lab.workspace import Workspace
 
 ROLE = "node"
-RESTART = 1.0  # seconds
+RESTART = 1.0  # seconds until a node that ended by itself is started again
 
 
 @dataclass(slots=True, eq=False)
 class Host:
-    """One host: nodes run on it one after the other, with the same wire and the same clock.
-
-    `kept`: a node that ends by itself is started again, as a service manager does.
-    """
+    """A place for one node at a time, which keeps its proxy and clock. The last of `nodes` is the current one. A node
+    that ends by itself is started again while `kept` is true."""
 
     name: str
     wire: Wire | None = None
     clock: Clock | None = None
     nodes: list[Node] = field(default_factory=list)
     kept: bool = True
-    ended_at: float | None = None
+    ended_at: float | None = None  # when the end was first seen, monotonic
 
     @property
     def node(self) -> Node:
+        """The current node."""
         return self.nodes[-1]
 
     @property
     def up(self) -> bool:
-        """True if its node runs and was not asked to leave."""
+        """True if the current node runs and was not asked to leave."""
         return self.node.runs and not self.node.leaving
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseRoute:
-    """The way of nodes to the database: through a `network` of proxies, or directly (None)."""
+    """The way from the nodes to the database: through proxies, or directly if `network` is None."""
 
     network: Network | None
     host: str
     password: str | None
     clocks: bool
-    user: str | None = None  # None: that of the run
+    user: str | None = None  # None: the role of the run
 
 
 class Fleet:
-    """Starts nodes and keeps track of them; `processes` and `concurrency` are those of a node."""
+    """All hosts of a run, each with `processes` worker processes of this `concurrency`."""
 
     def __init__(self, place: Workspace, route: DatabaseRoute, processes: int, concurrency: int) -> None:
         self._place = place
@@ -64,7 +63,7 @@ class Fleet:
         self.restarted = 0
 
     def join(self) -> Host:
-        """Add a host, with a node on it."""
+        """Add a host with its proxy and clock, and start its first node."""
         name = f"node-{len(self.hosts) + 1}"
         host = Host(name)
         if self._route.network is not None:
@@ -76,7 +75,7 @@ class Fleet:
         return host
 
     def start(self, host: Host) -> None:
-        """Start the next node of this host."""
+        """Start a new node on a host."""
         name = f"{host.name}.{len(host.nodes) + 1}"
         surroundings = {FOLDER: str(self._place.folder)} | dict(host.clock.surroundings if host.clock else {})
         arguments = [TARGET, "--processes", str(self._processes)]
@@ -84,7 +83,8 @@ class Fleet:
         host.kept, host.ended_at = True, None
 
     def tend(self) -> None:
-        """Restart nodes that have ended by themselves, as one does that cannot reach its database when it starts."""
+        """Start nodes again, `RESTART` seconds after their end was seen, as a service manager does. A node that cannot
+        reach its database at its start ends by itself."""
         for host in self.hosts:
             if not host.kept or host.up:
                 continue
@@ -96,17 +96,20 @@ class Fleet:
 
     @property
     def network(self) -> Network | None:
+        """The proxies of the nodes, or None."""
         return self._route.network
 
     def up(self) -> list[Host]:
+        """Return the hosts whose nodes run and were not asked to leave."""
         return [host for host in self.hosts if host.up]
 
     def leaving(self, name: str) -> bool:
-        """True if the node of that name was asked to leave."""
+        """Return True if the node of this name was asked to leave. Called from the watcher's thread."""
         return any(node.leaving for node in self._nodes() if node.name == name)
 
     def stop(self, timeout: float) -> list[str]:
-        """Ask all to leave and wait; return the names of those that did not in time and were killed."""
+        """Ask all nodes to leave, and kill each that has not ended within `timeout` seconds of its turn. Return the
+        names of the killed ones."""
         for host in self.hosts:
             host.kept = False
             for node in host.nodes:
@@ -114,17 +117,17 @@ class Fleet:
         return [node.name for node in self._nodes() if not node.end(timeout)]
 
     def kill(self) -> None:
-        """End everything at once."""
+        """Kill all nodes."""
         for node in self._nodes():
             node.end(0)
 
     def logged(self, words: str) -> int:
-        """The lines of all logs that have these words in them."""
+        """Return the number of lines in all nodes' logs that contain some words."""
         logs = [node.log_file for node in self._nodes() if node.log_file.exists()]
         return sum(words in line for log in logs for line in log.read_text(errors="replace").splitlines())
 
     def last_words(self) -> str:
-        """The last log line of the newest node of each host."""
+        """Return the last line of the log of each host's current node, joined."""
         return "; ".join(filter(None, (_last_line(host.node.log_file) for host in self.hosts)))
 
     def _nodes(self) -> list[Node]:
@@ -140,7 +143,8 @@ class Fleet:
             "drain_timeout": DRAIN,
             "retry": "fixed:0.2",
             "max_attempts": "none",
-            "bell": "on",  # though some publishers prepare, which ring nobody: see `ledger`
+            # Not every event rings: `TwoPhase` publishers must not (see ledger.py).
+            "bell": "on",
         }
 
     def _dsn(self, wire: Wire | None) -> str:

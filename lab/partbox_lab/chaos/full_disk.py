@@ -1,4 +1,4 @@
-"""The disk of the run's own server: full for a while, for its data, or until PostgreSQL ends for want of WAL."""
+"""A full disk under the embedded server: for its data, or for WAL too until PostgreSQL ends."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,14 +17,14 @@ from partbox_lab.workspace import Workspace
 
 SIZE: Final = 1_024  # megabytes
 NOT_OURS: Final = "the server is not ours to fill its disk: use --embedded"
-WAL: Final = 4 << 20  # bytes that are written at once
-MOST = 200  # times
-PATIENCE = 60.0
-LOOK = 0.1
+WAL: Final = 4 << 20  # bytes of each write
+MOST = 200  # writes
+PATIENCE = 60.0  # seconds
+LOOK = 0.1  # seconds
 
 
 class OwnDisk:
-    """The disk that the server of a run is put on if that is `wanted`; `lacking` is the reason that there is none."""
+    """A small disk for the data of the embedded server, if it is wanted. `lacking` is the reason why there is none."""
 
     def __init__(self, wanted: bool) -> None:
         self._wanted = wanted
@@ -33,7 +33,7 @@ class OwnDisk:
 
     @contextmanager
     def under(self, folder: Path) -> Iterator[None]:
-        """Mount it over a new folder, if it is wanted and can be."""
+        """Mount the disk at the folder while the block runs. A failure is kept in `lacking` and raises nothing."""
         with ExitStack() as stack:
             if self._wanted:
                 folder.mkdir()
@@ -46,7 +46,8 @@ class OwnDisk:
 
 
 class FullDisk:
-    """Fills the disk and makes room again. `publish` publishes one event, or raises psycopg.OperationalError."""
+    """The fault of a full disk. `publish` publishes one event or raises `psycopg.OperationalError`. A session stays
+    open as a witness, and its loss shows that the server has ended."""
 
     def __init__(self, place: Workspace, disk: SmallDisk, publish: Callable[[], None]) -> None:
         self._place = place
@@ -57,10 +58,12 @@ class FullDisk:
 
     @property
     def full(self) -> bool:
+        """True if the disk is full now."""
         return self._witness is not None
 
     def begin(self, wal: bool) -> None:
-        """Fill it; with `wal`, until the server ends. Raises psycopg.OperationalError if the server is away."""
+        """Fill the disk. With `wal`, write WAL until the server ends. Raise `OperationalError` if the server is
+        away."""
         self._witness, self.since = self._place.connect("chaos"), now()
         self._disk.fill()
         if wal:
@@ -69,10 +72,8 @@ class FullDisk:
                     statements.write_wal(conn, self._place.schema, WAL)
 
     def end(self) -> bool:
-        """Make room, start the server if it has ended, and publish; True if it had ended meanwhile.
-
-        Raises PartboxError if publishing does not go on.
-        """
+        """Make room, start the server if it has ended, publish, and return True if it had ended. Raise `PartboxError`
+        if publishing does not work within `PATIENCE` seconds."""
         witness, self._witness = self._witness, None
         if witness is None:
             return False
@@ -82,6 +83,7 @@ class FullDisk:
             return not _answers(witness)
 
     def _go_on(self) -> None:
+        """Start the server if it has ended, and publish until that succeeds."""
         until = time.monotonic() + PATIENCE
         while True:
             try:

@@ -1,4 +1,4 @@
-"""The misbehaviour that is asked of handlers: a file that the run writes and every handler reads."""
+"""The misbehaviour asked of handlers: a file that the run writes and every handler reads."""
 
 import json
 import os
@@ -8,14 +8,15 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class HandlerFault:
-    """`kind` is "calm", "fail", "hang" or "block-gil"; the last two are for the one handler that takes `ticket`."""
+    """A fault of handlers: "calm", "fail", "hang", or "block-gil". The last two are for the one handler that takes
+    `ticket`."""
 
     kind: str = "calm"
     ticket: str = ""
 
 
 class FaultFile:
-    """The fault of all handlers of a run."""
+    """The current fault, in a file that the run writes and worker processes read."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "fault"
@@ -24,13 +25,15 @@ class FaultFile:
         self._faults = HandlerFault()
 
     def set(self, fault: HandlerFault) -> None:
-        """Set the fault of all handlers from now on."""
+        """Replace the fault. The file is renamed into place, so that no reader sees half of it."""
         self._tickets.mkdir(exist_ok=True)
         new = self._path.with_suffix(".new")
         new.write_text(json.dumps(asdict(fault)))
         new.replace(self._path)
 
     def now(self) -> HandlerFault:
+        """Return the current fault. The file is read again only if it was replaced, because handlers ask at each
+        call."""
         try:
             changed = self._path.stat().st_ino, self._path.stat().st_mtime_ns
         except FileNotFoundError:
@@ -40,7 +43,7 @@ class FaultFile:
         return self._faults
 
     def take(self, ticket: str) -> bool:
-        """True for the first handler of all processes that asks."""
+        """Take a ticket. Return True for the first handler of all processes, and False for the others."""
         try:
             os.close(os.open(self._tickets / ticket, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError:

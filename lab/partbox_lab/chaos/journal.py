@@ -1,7 +1,5 @@
-"""The journal of the handlers: a file per process, a line when a handler starts and one when it has ended.
-
-A line is one write, so a process that is killed leaves whole lines.
-"""
+"""The journal of handler calls: each worker process appends to a file of its own, one line at the start of a call and
+one at its end. A line is one write, so a killed process leaves whole lines."""
 
 import json
 import os
@@ -12,36 +10,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from partbox.platform import boottime as now  # all processes of the machine share it, and it never steps
+# All processes of a machine share this clock, and it never steps.
+from partbox.platform import boottime as now
 
 
 @dataclass(slots=True)
 class HandlerCall:
-    """One call of a handler; `end` is None while it runs, and for ever if it never came to its end.
-
-    `start` and `end` are times of `now`, `wall` is the start by the node's own calendar, in seconds since 1970. `seq`
-    is None for an event without an order. `failed`: it ended with an error, and the event is still to be delivered.
-    """
+    """One call of a handler. `end` is None while the handler runs, and stays None if it never ended. After a failed
+    call the event is still undelivered."""
 
     event: str
     aggregate: str | None
-    seq: int | None
+    seq: int | None  # None: no order
     partition: int
-    epoch: int
+    epoch: int  # of its owner
     attempt: int
     pid: int
-    start: float
+    start: float  # seconds of the boot clock, as is `end`
     end: float | None = None
-    wall: float = 0.0
+    wall: float = 0.0  # seconds since 1970, by the process's calendar
     failed: bool = False
 
     @property
     def done(self) -> bool:
+        """True if the handler ended without an error."""
         return self.end is not None and not self.failed
 
 
 class JournalWriter:
-    """The journal of this process, opened at the first line: importing an application writes nothing."""
+    """The journal of the current process. The file is opened at the first line, since importing an application must
+    write nothing."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -49,7 +47,8 @@ class JournalWriter:
 
     @contextmanager
     def noted(self, event: Any) -> Iterator[str]:
-        """Note the start of a handler, and its end unless it is cancelled, killed or raises; yields the call's name."""
+        """Note the start of a handler call, and its end unless the block raises or is cancelled. Yield the key of the
+        call for `failed`."""
         started = now()
         call = f"{event.event_id}/{event.epoch}/{event.attempt}/{started!r}"
         self._write(
@@ -70,7 +69,7 @@ class JournalWriter:
         self._write({"call": call, "end": now()})
 
     def failed(self, call: str) -> None:
-        """Note that the handler ends with an error now."""
+        """Note that the call ended with an error."""
         self._write({"call": call, "end": now(), "failed": True})
 
     def _write(self, line: dict[str, Any]) -> None:
@@ -81,7 +80,7 @@ class JournalWriter:
 
 
 class Journal:
-    """All journals of a folder, read incrementally."""
+    """All handler calls of a run, read from the journals of its processes."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -91,24 +90,26 @@ class Journal:
         self._ended: set[str] = set()
 
     def deliveries(self, of: Callable[[HandlerCall], bool] = lambda _: True) -> list[HandlerCall]:
-        """Every delivery noted so far, by start."""
+        """Return all calls so far that `of` accepts, in the order of their starts."""
         self.read()
         return sorted(filter(of, self._calls.values()), key=lambda delivery: delivery.start)
 
     def started(self) -> set[str]:
+        """Return the ids of the events with at least one call."""
         return {delivery.event for delivery in self.deliveries()}
 
     def ended(self) -> set[str]:
+        """Return the ids of the events that a handler has handled without an error."""
         self.read()
         return self._ended.copy()
 
     @property
     def handled(self) -> int:
-        """The number of events handled to their end, as of the last read."""
+        """The number of events handled to the end, as of the last read."""
         return len(self._ended)
 
     def read(self) -> int:
-        """Read the new lines; return the number of deliveries so far."""
+        """Read the lines written since the last read and return the number of calls so far."""
         for path in self.folder.glob("*.journal"):
             self._read(path)
         return len(self._calls)
@@ -117,6 +118,7 @@ class Journal:
         with path.open("rb") as file:
             file.seek(self._offsets.get(path, 0))
             for line in file:
+                # The rest of the line is not written yet, or never will be.
                 if not line.endswith(b"\n"):
                     return
                 self._offsets[path] = self._offsets.get(path, 0) + len(line)

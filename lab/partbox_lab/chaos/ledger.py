@@ -1,7 +1,7 @@
-"""Aggregates that number their own events, and the events that publishers know to be committed.
+"""Aggregates that number their own events, and the events that are known to be committed.
 
-A transaction locks the aggregates it touches, raises their numbers and publishes under them: a number is given out
-once, in the order of publishing, and a rollback takes it back.
+A transaction locks its aggregates, raises their numbers, and publishes under the new numbers. A number is given out
+once and in the order of publishing, and a rollback takes it back.
 """
 
 import threading
@@ -20,26 +20,29 @@ KIND: Final = "Chaos"
 
 
 class Accounts:
-    """The numbers of the aggregates, in a table of the outbox's schema, and the log of their events."""
+    """The numbers of the aggregates, in a table of the outbox's schema."""
 
     def __init__(self, schema: str) -> None:
         self.schema = schema
 
     def open(self, conn: Connection[Any], names: Sequence[str]) -> None:
+        """Insert accounts."""
         statements.open_accounts(conn, self.schema, list(names))
 
     def raised(self, conn: Connection[Any], names: Sequence[str], burst: int = 1) -> list[tuple[str, int]]:
-        """Lock these accounts and raise their numbers; return each name with its `burst` new numbers, in order."""
+        """Add `burst` to the number of each account and return the pairs of name and number that this adds. The rows
+        stay locked until the transaction ends."""
         rows = statements.raise_numbers(conn, self.schema, names, burst)
         return [(name, seq) for name, last in rows for seq in range(last - burst + 1, last + 1)]
 
     def log(self, conn: Connection[Any]) -> list[LoggedEvent]:
-        """The events of the log, in its order."""
+        """Return the events in the log, in the order of ids."""
         return [LoggedEvent(*row) for row in statements.log(conn, self.schema)]
 
 
 class Ledger:
-    """`names` are the accounts that publishers share, the others belong to one publisher each."""
+    """The committed events of a run, and the means to publish more. All publishers share `names`, and each other list
+    of accounts belongs to one publisher. Threads share a ledger."""
 
     def __init__(self, outbox: Outbox, count: int) -> None:
         self._outbox = outbox
@@ -55,21 +58,22 @@ class Ledger:
         self.rolled_back = 0
 
     def open(self, conn: Connection[Any]) -> None:
+        """Insert all accounts."""
         self._accounts.open(conn, [*self.names, *self.prepared, *self.held, *self.large, *self.leaping])
 
     def raised(self, conn: Connection[Any], names: Sequence[str], burst: int = 1, size: int = 0) -> list[LoggedEvent]:
-        """Publish `burst` events of each of these accounts in the transaction of `conn`, all by one call. `size`:
-        bytes that each holds beside its number."""
+        """Publish `burst` numbered events for each account by one call, with `size` extra bytes each."""
         return self.published(conn, self._accounts.raised(conn, names, burst), size)
 
     def raised_silently(self, conn: Connection[Any], names: Sequence[str]) -> list[LoggedEvent]:
-        """Publish an event of each of these accounts, and ring nobody: a transaction that rang cannot be prepared."""
+        """Publish a numbered event for each account without the bell. A transaction that notifies cannot be
+        prepared."""
         return self._published(self._silent, conn, self._accounts.raised(conn, names, 1), 0)
 
     def published(
         self, conn: Connection[Any], order: Sequence[tuple[str | None, int | None]], size: int = 0
     ) -> list[LoggedEvent]:
-        """Publish events of these aggregates with these numbers, in this order."""
+        """Publish events with given pairs of aggregate and number, either of which may be None."""
         return self._published(self._outbox, conn, order, size)
 
     def _published(
@@ -84,43 +88,45 @@ class Ledger:
         return self._noted(conn, [LoggedEvent(str(id), name, seq) for id, (name, seq) in zip(ids, order, strict=True)])
 
     def _noted(self, conn: Connection[Any], events: list[LoggedEvent]) -> list[LoggedEvent]:
+        """Note events in the same transaction. Should an acknowledgement of the commit be lost, the note still shows
+        that they were committed."""
         statements.note(conn, self._accounts.schema, [(each.event, each.aggregate, each.seq) for each in events])
         return events
 
     def inserted(self, conn: Connection[Any], name: str, size: int) -> list[LoggedEvent]:
-        """Insert an event of this account by SQL, which may hold more than a publisher would take."""
+        """Insert a numbered event by plain SQL, which may be larger than the library accepts."""
         ((_, seq),) = self._accounts.raised(conn, [name])
         schema = self._accounts.schema
         event = statements.insert(conn, schema, event_type=SYNC, kind=KIND, name=name, seq=seq, size=size)
         return self._noted(conn, [LoggedEvent(event, name, seq)])
 
     def leap(self, conn: Connection[Any], ids: int) -> None:
-        """Use up this many ids."""
+        """Use up ids at once."""
         statements.leap(conn, self._accounts.schema, ids)
 
     def committed(self, events: Iterable[LoggedEvent]) -> None:
-        """Note that the server has confirmed the commit: these must be delivered."""
+        """Record events whose commit was acknowledged. All must be delivered."""
         with self._lock:
             self._committed.update((one.event, one) for one in events)
 
     def declined(self, count: int) -> None:
-        """Note that this many were rolled back on purpose: no handler may get them."""
+        """Count events that were rolled back on purpose. No handler may get them."""
         with self._lock:
             self.rolled_back += count
 
     @property
     def count(self) -> int:
+        """The number of events whose commit was acknowledged."""
         return len(self._committed)
 
     def truth(self, conn: Connection[Any]) -> list[LoggedEvent]:
-        """All committed events: those noted beside the log, and the confirmed commits that should be among them."""
+        """Return all committed events: those acknowledged, and those noted in the database."""
         noted = [LoggedEvent(*row) for row in statements.noted(conn, self._accounts.schema)]
         with self._lock:
             return list((self._committed | {each.event: each for each in noted}).values())
 
 
 def _event(event_type: str, name: str | None, payload: dict[str, object]) -> Event:
-    """An event of an account, or of none."""
     if name is None:
         return Event(event_type, payload, aggregate_type=KIND)
     return Event(event_type, payload, aggregate_type=KIND, aggregate_id=name)

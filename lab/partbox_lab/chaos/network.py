@@ -1,4 +1,8 @@
-"""Wires between the nodes and the database that can be slow, dead, half dead or cut: a TCP proxy in a thread."""
+"""TCP proxies between nodes and the database, which can delay, hang, or cut connections.
+
+All proxies run in the event loop of one thread. Other threads call `Network`, which passes every call to that loop and
+waits for its result.
+"""
 
 import asyncio
 import threading
@@ -9,44 +13,48 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 PASS, DELAY, HANG, HALF, CUT = "pass", "net-delay", "net-hang", "net-half", "net-cut"
-CHUNK: Final = 65_536
+CHUNK: Final = 65_536  # bytes
 SLOW: Final = 0.05  # seconds that each chunk is late
-LOOK = 0.02
+LOOK = 0.02  # seconds
 HOST: Final = "127.0.0.1"
 
 
 class Link:
-    """One connection over a wire; a `stuck` one carries nothing, in either direction."""
+    """One proxied connection, which may hang alone."""
 
     def __init__(self) -> None:
         self.stuck = False
 
 
 class Wire:
-    """One node's way to the database: it connects to `port`. Its connections share its state, and each may be stuck."""
+    """A proxy in front of the database for one node, with a state for all its connections. Its methods run in the
+    network's loop."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host = host
         self._port = port
         self._state = PASS
         self._ends: set[asyncio.StreamWriter] = set()
-        self._carried: set[asyncio.Task[None]] = set()  # a task for each connection
-        self._links: list[Link] = []  # the links that are open, in the order of their opening
+        # One task for each connection.
+        self._carried: set[asyncio.Task[None]] = set()
+        # Open links, in the order of their opening.
+        self._links: list[Link] = []
         self._server: asyncio.Server | None = None
         self.port = 0
 
     async def open(self) -> None:
+        """Listen on a free port, which `port` then holds."""
         self._server = await asyncio.start_server(self._serve, HOST, 0)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def set(self, state: str) -> None:
-        """Put the wire in this state; a cut one loses its connections."""
+        """Change the state. `CUT` aborts the open connections and refuses new ones."""
         self._state = state
         if state == CUT:
             self._abort()
 
     async def stick(self, which: float) -> Link | None:
-        """Make one of its connections stick, chosen by `which` (0 to below 1); None if there is none."""
+        """Let one connection hang and return it, or None if there is none. `which` selects it: 0 to 1."""
         free = [link for link in self._links if not link.stuck]
         if not free:
             return None
@@ -55,17 +63,18 @@ class Wire:
         return link
 
     async def loosen(self, link: Link) -> None:
-        """Make it carry bytes again."""
+        """Let a hung connection carry data again."""
         link.stuck = False
 
     def end(self) -> None:
-        """Lose every connection, also those that are just made, for good."""
+        """Cut all connections for good, also those being made, and cancel their tasks."""
         self._state = CUT
         self._abort()
         for carried in self._carried:
             carried.cancel()
 
     def close(self) -> None:
+        """Stop listening."""
         if self._server is not None:
             self._server.close()
 
@@ -77,19 +86,20 @@ class Wire:
         if self._state == CUT:
             writer.transport.abort()
             return
-        self._ends.add(writer)  # here, since a task that is cancelled before its start does nothing
+        # Added here and not in the task, since a task that is cancelled before its start runs nothing.
+        self._ends.add(writer)
         carried = asyncio.create_task(self._carry(reader, writer))
         self._carried.add(carried)
         carried.add_done_callback(self._carried.discard)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry one connection until both its ends are closed."""
         ends = {writer}
         try:
             there, back = await self._reach()
             ends.add(back)
             self._ends.add(back)
-            if self._state != CUT:  # since it began to connect
+            # The state may have changed during the connect.
+            if self._state != CUT:
                 await self._pass(Link(), (reader, back), (there, writer))
         except OSError:
             pass
@@ -116,7 +126,8 @@ class Wire:
         return await asyncio.open_connection(self._host, self._port)
 
     async def _pump(self, link: Link, source: asyncio.StreamReader, sink: asyncio.StreamWriter, answers: bool) -> None:
-        """Carry bytes one way until either end is gone; delayed bytes arrive late and whole."""
+        """Copy bytes from source to sink until either ends, as the state allows. `answers` is true for bytes that come
+        from the database: `HALF` holds those back only."""
         try:
             while data := await source.read(CHUNK):
                 if self._state == DELAY:
@@ -136,7 +147,7 @@ class Wire:
 
 
 class Network:
-    """Runs wires in a thread of its own; its methods may be called from any other."""
+    """All proxies of a run and the thread that runs them. Any other thread may call its methods."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = host, port
@@ -145,27 +156,31 @@ class Network:
         self._wires: list[Wire] = []
 
     def start(self) -> None:
+        """Start the thread."""
         self._thread.start()
 
     def wire(self) -> Wire:
-        """A new one, open."""
+        """Open a proxy and return it."""
         wire = Wire(*self._target)
         self._do(wire.open())
         self._wires.append(wire)
         return wire
 
     def set(self, wire: Wire, state: str) -> None:
+        """Change the state of a proxy."""
         self._do(wire.set(state))
 
     def stick(self, wire: Wire, which: float) -> Link | None:
-        """Make one connection over the wire stick; see `Wire.stick`."""
+        """Let one connection of a proxy hang, and return it or None."""
         return self._do(wire.stick(which))
 
     def loosen(self, wire: Wire, link: Link) -> None:
+        """Let a hung connection carry data again."""
         self._do(wire.loosen(link))
 
     def stop(self) -> None:
-        """Cut and close everything. Stopping what was never started is fine."""
+        """Cut all connections, then end the thread and its loop. A network that was never started can be stopped
+        too."""
         if self._thread.is_alive():
             self._do(self._end())
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -175,7 +190,8 @@ class Network:
     async def _end(self) -> None:
         for wire in self._wires:
             wire.end()
-        # Before the servers: a connection that is being accepted while its server closes is left open by asyncio.
+        # Before the servers are closed: asyncio leaves a connection open that is being accepted while its server
+        # closes.
         while others := asyncio.all_tasks() - {asyncio.current_task()}:
             await asyncio.gather(*others, return_exceptions=True)
         for wire in self._wires:

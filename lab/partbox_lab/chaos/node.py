@@ -1,4 +1,4 @@
-"""A node: `partbox worker` as an operating system process, with its worker processes, in a process group of its own."""
+"""A worker node of a chaos run: `partbox worker` in a process group of its own."""
 
 import os
 import signal
@@ -13,11 +13,11 @@ from partbox.embedded.processes import arguments
 from partbox_lab import processes
 
 RUN: Final = "from partbox.cli import main; main()"
-LOOK = 0.05
+LOOK = 0.05  # seconds
 
 
 class Supervising(Protocol):
-    """The process of a node: a `subprocess.Popen`, or something that behaves like one."""
+    """The process of a node: a `subprocess.Popen`, or an object that behaves the same."""
 
     @property
     def pid(self) -> int: ...
@@ -29,12 +29,12 @@ class Supervising(Protocol):
     def send_signal(self, sig: int) -> None: ...
 
 
+# Starts `partbox` with arguments, in a folder, with an environment and a log file, in a process group of its own.
 Start = Callable[[Sequence[str], Path, Mapping[str, str], Path], Supervising]
-"""Starts `partbox` with arguments, in a folder, with an environment and a log, in a process group of its own."""
 
 
 def spawn(arguments: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path) -> Supervising:
-    """Start `partbox` in a new interpreter."""
+    """Start `partbox` in a new interpreter and a process group of its own, with its output in a log file."""
     with log.open("wb") as file:
         return subprocess.Popen(
             [sys.executable, "-c", RUN, *arguments],
@@ -48,10 +48,8 @@ def spawn(arguments: Sequence[str], folder: Path, environment: Mapping[str, str]
 
 
 class Node:
-    """Started at once. `settings` are those of the environment: `lease=2` is PARTBOX_LEASE=2.
-
-    `leaving`: it was asked to go, so its end is expected.
-    """
+    """A supervisor and its worker processes, started at once. Settings become environment variables: `lease=2` is
+    `PARTBOX_LEASE=2`. `leaving` is true once it was asked to leave, since its end is expected then."""
 
     def __init__(
         self,
@@ -72,31 +70,36 @@ class Node:
 
     @property
     def pid(self) -> int:
+        """The supervisor's process id."""
         return self.process.pid
 
     @property
     def runs(self) -> bool:
+        """True if the supervisor has not ended."""
+        # Reap the supervisor, so that it does not stay in the group as a zombie.
         return self.process.poll() is None
 
     def family(self) -> list[int]:
-        """The pids of the node's process group that still run, orphans included."""
+        """Return the process ids of the group that still run, orphans included."""
         return processes.group(self.pid)
 
     def workers(self) -> list[int]:
-        """Its worker processes, those that are still starting too."""
+        """Return the process ids of the workers, also of those still starting."""
         return [pid for pid in self.family() if "--multiprocessing-fork" in arguments(pid)]
 
     def signal_all(self, number: signal.Signals) -> None:
-        """Signal every process of the node."""
+        """Send a signal to all processes."""
         processes.signal_all(self.family(), number)
 
     def ask_to_leave(self) -> None:
+        """Send SIGTERM to the supervisor, which drains its workers."""
         self.leaving = True
         if self.runs:
             self.process.send_signal(signal.SIGTERM)
 
     def end(self, timeout: float) -> bool:
-        """Wait until all its processes have ended, and kill them after `timeout` seconds; True if it left by itself."""
+        """Wait up to `timeout` seconds until all processes have ended, then kill the rest. Return True if none was
+        killed."""
         until = time.monotonic() + timeout
         while self.family() and time.monotonic() < until:
             self.process.poll()

@@ -1,17 +1,14 @@
-"""Judges a history of deliveries against what was published.
+"""Judge a history of handler calls against the committed events.
 
-The events of an aggregate are numbered 1, 2, 3 … in the order of their publishing, where there is one. A history is
-right if
+The events of an aggregate are numbered in the order of publishing. A history is right if:
 
-* nothing is lost: every published event has a delivery that came to its end;
-* order holds: no delivery starts before every earlier event of its aggregate has come to an end at least once; and
-  under one epoch, that is, in the hands of one owner, the numbers only rise. A crash may so repeat a suffix, in order,
-  under a new epoch, and nothing else;
-* epochs never go back: a handler starts under the highest epoch that was seen in the partition so far;
-* no two handlers of one aggregate run at the same time.
+- every committed event has a call that ended without an error
+- no call starts before every earlier event of its aggregate has ended once, and within one epoch the numbers only rise.
+  A crash may repeat a suffix in order, under a new epoch.
+- a call starts under the highest epoch seen in its partition so far
+- no two calls of one aggregate run at the same time
 
-A call that ended with an error counts as an attempt: the event may come again. Other repeats are counted, not judged:
-which of them are excused depends on the faults (see `explained_duplicates`).
+An event whose call failed may come again. Other repeats are counted here, and `explained_duplicates` judges them.
 """
 
 from collections import defaultdict
@@ -23,7 +20,7 @@ from partbox_lab.chaos.journal import HandlerCall
 
 @dataclass(frozen=True, slots=True)
 class LoggedEvent:
-    """An event of the log; `seq` None has no order, `aggregate` None belongs to no aggregate."""
+    """A committed event. `seq` is None without an order, and `aggregate` is None without an aggregate."""
 
     event: str
     aggregate: str | None
@@ -32,18 +29,24 @@ class LoggedEvent:
 
 @dataclass(slots=True)
 class HistoryVerdict:
-    """The violations in a history; `repeats` are the deliveries of events that had been started before."""
+    """The broken promises in a history, and the repeats."""
 
-    lost: list[LoggedEvent] = field(default_factory=list)
-    unknown: list[HandlerCall] = field(default_factory=list)
-    repeats: list[HandlerCall] = field(default_factory=list)
-    too_early: list[HandlerCall] = field(default_factory=list)
-    backwards: list[HandlerCall] = field(default_factory=list)
-    stale: list[HandlerCall] = field(default_factory=list)
-    overlaps: list[tuple[HandlerCall, HandlerCall]] = field(default_factory=list)
+    lost: list[LoggedEvent] = field(default_factory=list)  # committed, and never handled to the end
+    unknown: list[HandlerCall] = field(default_factory=list)  # handled, but never committed
+    repeats: list[HandlerCall] = field(default_factory=list)  # later calls of events, but for retries after a failure
+    too_early: list[HandlerCall] = field(
+        default_factory=list
+    )  # started before an earlier event of the aggregate had ended
+    backwards: list[HandlerCall] = field(
+        default_factory=list
+    )  # not above the last event of the aggregate in the same epoch
+    stale: list[HandlerCall] = field(default_factory=list)  # started after a later epoch of the partition had begun
+    overlaps: list[tuple[HandlerCall, HandlerCall]] = field(
+        default_factory=list
+    )  # two calls of one aggregate at the same time
 
     def wrong(self) -> dict[str, int]:
-        """The counts of violations that are never excused; empty without any."""
+        """Return the counts of violations that nothing excuses, without zeros."""
         counts = {
             "lost": len(self.lost),
             "unknown": len(self.unknown),
@@ -56,7 +59,8 @@ class HistoryVerdict:
 
 
 def judge(published: Iterable[LoggedEvent], deliveries: Iterable[HandlerCall]) -> HistoryVerdict:
-    """Judge a history. Deliveries of unpublished events count as unknown and as nothing else."""
+    """Return the verdict on all handler calls of a run. Calls for unpublished events count as unknown and as nothing
+    else."""
     numbered = {one.event: one for one in published}
     verdict = HistoryVerdict()
     history: list[HandlerCall] = []
@@ -77,7 +81,8 @@ def judge(published: Iterable[LoggedEvent], deliveries: Iterable[HandlerCall]) -
 
 
 def repeats(history: Iterable[HandlerCall]) -> Iterator[tuple[HandlerCall, HandlerCall]]:
-    """Each repeated delivery, after the one before; a failed one does not count as one before."""
+    """Yield each repeated call after the one before it. A failed call does not count as one before, since its event is
+    retried by design."""
     last: dict[str, HandlerCall] = {}
     for delivery in history:
         if delivery.event in last:
@@ -95,7 +100,7 @@ def _by_aggregate(history: Iterable[HandlerCall]) -> dict[str, list[HandlerCall]
 
 
 def _stale(history: Iterable[HandlerCall]) -> Iterator[HandlerCall]:
-    """Deliveries that started after one of a later owner of the partition: the provable part."""
+    """Yield the calls whose epoch is lower than one seen before in their partition."""
     newest: defaultdict[int, int] = defaultdict(int)
     for delivery in history:
         if delivery.epoch < newest[delivery.partition]:
@@ -104,12 +109,15 @@ def _stale(history: Iterable[HandlerCall]) -> Iterator[HandlerCall]:
 
 
 def _judge_order(verdict: HistoryVerdict, order: list[int], history: list[HandlerCall]) -> None:
+    """Add the calls of one aggregate that came too early or went back. `order` has the sequence numbers of all
+    committed events, sorted, and `history` the calls, by start."""
     first_end: dict[int, float] = {}
     for delivery in history:
         if delivery.done:
             assert delivery.end is not None
             first_end[_seq(delivery)] = min(delivery.end, first_end.get(_seq(delivery), delivery.end))
-    # The time at which all events up to a number have ended once.
+    # For each number, the time at which all lower ones had first ended. A rolled back number is never given out twice,
+    # so the committed ones alone count.
     clear, latest = {}, 0.0
     for seq in order:
         clear[seq] = latest
@@ -131,7 +139,8 @@ def _seq(delivery: HandlerCall) -> int:
 
 
 def _overlaps(history: list[HandlerCall]) -> Iterator[tuple[HandlerCall, HandlerCall]]:
-    """Pairs that ran at the same time; a delivery without an end is only a moment: its process was killed in it."""
+    """Yield pairs of calls that ran at the same time. A call without an end counts as a moment, as its process was
+    killed in it."""
     running: HandlerCall | None = None
     for delivery in history:
         if running is not None and running.end is not None and delivery.start < running.end:

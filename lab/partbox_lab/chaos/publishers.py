@@ -1,4 +1,8 @@
-"""The publishers, each in a thread with a connection and a habit of its own."""
+"""Threads that publish during a chaos run, each with its own shape of transaction.
+
+Each thread keeps one session, and opens a new one when it is cut. Events are entered into the ledger only after their
+commit was acknowledged.
+"""
 
 import random
 import threading
@@ -16,24 +20,24 @@ from partbox_lab.chaos.oracle import LoggedEvent
 from partbox_lab.workspace import Workspace
 
 ROLE: Final = "publisher"
-DOOMED = 0.1  # of all transactions; they are rolled back after they have published
-RETRY = 0.2  # seconds until a connection that was lost is opened again
-JOIN = 15.0
+DOOMED = 0.1  # share of the transactions that publish and then roll back
+RETRY = 0.2  # seconds until a lost connection is opened again
+JOIN = 15.0  # seconds
 LOOK = 0.05  # seconds
-LARGE: Final = (100_000, 1_000_000)  # bytes
-HUGE: Final = (0.1, 5_000_000)  # probability, and bytes
-LEAP: Final = 1_200_000  # ids: more than a late range may be long
-LOCK_TIMEOUT = "5s"  # a prepared transaction whose end was lost would hold its locks until somebody resolves it
+LARGE: Final = (100_000, 1_000_000)  # bytes of a payload, from and to
+HUGE: Final = (0.1, 5_000_000)  # probability of an insert by SQL, and its bytes
+LEAP: Final = 1_200_000  # ids: more than a late range may span
+# A prepared transaction whose end was lost holds its locks until someone resolves it.
+LOCK_TIMEOUT = "5s"
 
 
 class ChaosPublisher(threading.Thread):
-    """Publishes until told to stop; `interrupted` counts transactions whose outcome is unknown, `refused` those that
-    the server had no room for."""
+    """A thread that publishes random transactions until `stopping` is set. `interrupted` counts the transactions whose
+    outcome is unknown, and `refused` those for which the disk had no room. An unexpected error ends the thread and is
+    kept in `error`."""
 
-    pause = (0.01, 0.05)
-    """Seconds between two transactions."""
-    lingers = False
-    """Its transactions stay open for a while."""
+    pause = (0.01, 0.05)  # seconds between two transactions, from and to
+    lingers = False  # True if a transaction stays open for long
 
     def __init__(self, place: Workspace, ledger: Ledger, seed: str) -> None:
         super().__init__(name=f"chaos-{seed}", daemon=True)
@@ -47,6 +51,7 @@ class ChaosPublisher(threading.Thread):
         self.error: Exception | None = None
 
     def run(self) -> None:
+        """Publish in one session after the other until `stopping` is set."""
         try:
             while not self.stopping.is_set():
                 try:
@@ -62,6 +67,7 @@ class ChaosPublisher(threading.Thread):
 
     def _session(self) -> None:
         with self.place.connect(ROLE) as conn:
+            # A commit that was acknowledged must survive a crash, or the ledger would claim lost events.
             conn.execute("select set_config('synchronous_commit', 'on', false)")
             conn.execute("select set_config('lock_timeout', %s, false)", [LOCK_TIMEOUT])
             self.begin(conn)
@@ -70,24 +76,25 @@ class ChaosPublisher(threading.Thread):
                     self.transact(conn)
 
     def hold(self, held: bool) -> None:
-        """Begin no transaction for now, or go on."""
+        """Pause or resume publishing, without ending the session."""
         self._held = held
 
     def rest(self, seconds: float) -> None:
-        """Begin no transaction for so long."""
+        """Begin no transaction for some seconds."""
         self._rests_until = time.monotonic() + seconds
 
     def begin(self, conn: Connection[Any]) -> None:
-        """Prepare each new connection."""
+        """Prepare a new session. The base class does nothing."""
 
     def transact(self, conn: Connection[Any]) -> None:
-        """Run one transaction."""
+        """Run one transaction and enter its events into the ledger, as rolled back or as committed."""
         doomed = self.dice.random() < DOOMED
         events: list[LoggedEvent] = []
         with conn.transaction(force_rollback=doomed) as ended:
             for published in self.steps(conn):
                 events.extend(published)
-        if ended.status == ended.Status.FAILED:  # lost in the rollback of a savepoint, of which psycopg only warns
+        # The connection was lost in the rollback of a savepoint: psycopg only warns, and this would look like a commit.
+        if ended.status == ended.Status.FAILED:
             raise psycopg.OperationalError("the connection was lost before the commit")
         if doomed:
             self.ledger.declined(len(events))
@@ -95,22 +102,23 @@ class ChaosPublisher(threading.Thread):
             self.ledger.committed(events)
 
     def steps(self, conn: Connection[Any]) -> Iterator[list[LoggedEvent]]:
-        """Publish the events of one transaction, a list at a time."""
+        """Publish the events of one transaction, and yield the events of each step."""
         raise NotImplementedError
 
     def some(self, names: Sequence[str], most: int) -> list[str]:
+        """Return between one and `most` random names."""
         return self.dice.sample(names, self.dice.randint(1, most))
 
 
 class Short(ChaosPublisher):
-    """A few aggregates under their locks."""
+    """A publisher of short transactions."""
 
     def steps(self, conn: Connection[Any]) -> Iterator[list[LoggedEvent]]:
         yield self.ledger.raised(conn, self.some(self.ledger.names, 5), self.dice.choice((1, 1, 2)))
 
 
 class Slow(ChaosPublisher):
-    """The same, slow to commit: others wait for its locks, or commit higher ids before it."""
+    """A publisher that pauses within its transactions. Others wait for its locks, or commit higher ids first."""
 
     lingers = True
 
@@ -121,7 +129,8 @@ class Slow(ChaosPublisher):
 
 
 class Savepoints(ChaosPublisher):
-    """Rolls back some of its savepoints. Names rise, so that locks are taken in one order."""
+    """A publisher that rolls some of its savepoints back. Names are sorted, so that all publishers lock accounts in one
+    order."""
 
     def steps(self, conn: Connection[Any]) -> Iterator[list[LoggedEvent]]:
         for name in sorted(self.some(self.ledger.names, 4)):
@@ -135,7 +144,7 @@ class Savepoints(ChaosPublisher):
 
 
 class Copies(ChaosPublisher):
-    """Many events at once: the more by COPY, the fewer by one INSERT."""
+    """A publisher of large bursts: large ones go by `COPY`, smaller ones by one `INSERT`."""
 
     pause = (1.0, 3.0)
 
@@ -144,7 +153,7 @@ class Copies(ChaosPublisher):
 
 
 class Unlocked(ChaosPublisher):
-    """Takes no lock: aggregates that others publish to at the same time, and events without one."""
+    """A publisher that locks no account. Its events have no numbers, and some have no aggregate."""
 
     def steps(self, conn: Connection[Any]) -> Iterator[list[LoggedEvent]]:
         names = [*(f"free-{number}" for number in range(10)), None]
@@ -153,7 +162,7 @@ class Unlocked(ChaosPublisher):
 
 
 class TwoPhase(ChaosPublisher):
-    """Prepares, waits, and then commits or rolls back; leftovers of a lost connection are committed later."""
+    """A publisher that prepares its transactions and commits them later."""
 
     pause = (0.05, 0.3)
     lingers = True
@@ -161,13 +170,17 @@ class TwoPhase(ChaosPublisher):
 
     @property
     def prefix(self) -> str:
+        """The prefix of its transaction identifiers, unique to this run."""
         return self.place.named("prepared ")
 
     def begin(self, conn: Connection[Any]) -> None:
+        """Commit the transactions that a lost connection left prepared, since they hold locks."""
         resolve(conn, self.place.schema, self.prefix)
         conn.autocommit = False
 
     def transact(self, conn: Connection[Any]) -> None:
+        """Prepare a transaction, wait, and commit it or roll it back. A prepared transaction cannot notify, so its
+        events are published without the bell."""
         self._number += 1
         gid = f"{self.prefix}{self._number}"
         conn.tpc_begin(gid)
@@ -188,7 +201,8 @@ class TwoPhase(ChaosPublisher):
 
 
 class HeldOpen(ChaosPublisher):
-    """A write transaction that is held open, idle, while everything else goes on."""
+    """A publisher that keeps its transaction open for seconds. It uses accounts of its own, since others would wait for
+    their locks."""
 
     pause = (0.1, 1.0)
     lingers = True
@@ -200,16 +214,17 @@ class HeldOpen(ChaosPublisher):
 
 
 class Asked(ChaosPublisher):
-    """Publishes only while asked to."""
+    """A publisher that publishes only for a time after `ask`."""
 
     _until = 0.0
 
     def ask(self, seconds: float) -> None:
-        """Publish for this many seconds."""
+        """Publish for some seconds from now on."""
         self._until = time.monotonic() + seconds
 
     @property
     def asked(self) -> bool:
+        """True if the time given to `ask` is not over."""
         return time.monotonic() < self._until
 
     def transact(self, conn: Connection[Any]) -> None:
@@ -218,7 +233,7 @@ class Asked(ChaosPublisher):
 
 
 class Large(Asked):
-    """Large events, as large as a publisher takes them; now and then one that only SQL lets through."""
+    """A publisher of payloads as large as the library accepts. Plain SQL inserts even larger ones now and then."""
 
     def steps(self, conn: Connection[Any]) -> Iterator[list[LoggedEvent]]:
         for name in self.some(self.ledger.large, 3):
@@ -229,10 +244,9 @@ class Large(Asked):
 
 
 class Leaping(Asked):
-    """Keeps a write transaction open while the ids run far ahead of it, until everything else is delivered.
-
-    Nothing but the aggregates that it has locked may wait for it.
-    """
+    """A publisher that keeps one transaction open until `let_go` is set. Whenever asked, another session uses up `LEAP`
+    ids at once, so that the ids of the open transaction fall far behind. Only the aggregates that it has locked may
+    wait for it."""
 
     def __init__(self, place: Workspace, ledger: Ledger, seed: str) -> None:
         super().__init__(place, ledger, seed)
@@ -253,13 +267,13 @@ KINDS: Final = (Short, Short, Slow, Slow, Savepoints, Copies, Unlocked, Unlocked
 
 
 def publishers(place: Workspace, ledger: Ledger, seed: int, two_phase: bool) -> list[ChaosPublisher]:
-    """All publishers, not started yet."""
+    """Return the publishers of a run, not started. The seed of each is derived from the run's."""
     kinds: list[type[ChaosPublisher]] = [*KINDS, *([TwoPhase] if two_phase else [])]
     return [kind(place, ledger, f"{seed} {kind.__name__} {number}") for number, kind in enumerate(kinds)]
 
 
 def stop(all_of_them: Sequence[ChaosPublisher], wait: Callable[[float], object]) -> None:
-    """Make them end their transactions, and wait for that."""
+    """Stop publishers and wait up to `JOIN` seconds for all of them, with `wait` as the pause."""
     for each in all_of_them:
         each.stopping.set()
     until = time.monotonic() + JOIN
@@ -268,6 +282,7 @@ def stop(all_of_them: Sequence[ChaosPublisher], wait: Callable[[float], object])
 
 
 def resolve(conn: Connection[Any], schema: str, prefix: str) -> None:
-    """Commit the transactions that are still prepared."""
+    """Commit the prepared transactions whose identifiers begin with the prefix. The connection must be outside a
+    transaction."""
     for gid in statements.prepared(conn, schema, prefix):
         conn.tpc_commit(gid)

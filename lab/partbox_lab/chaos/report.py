@@ -1,4 +1,4 @@
-"""The result of a run."""
+"""The report of a chaos run, and the violations in it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,7 +14,7 @@ from partbox_lab.chaos.oracle import LoggedEvent
 from partbox_lab.chaos.segment_churn import Leftover
 from partbox_lab.chaos.watcher import Regress
 
-EXAMPLES = 5
+EXAMPLES = 5  # of each violation
 
 WORDS = {
     "lost": "published, and never handled to its end",
@@ -30,57 +30,53 @@ WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class ChaosReport:  # all that the JSON of a run says
-    """`restarted` nodes had ended by themselves, as one does that finds no database when it starts. `faults` are those
-    that happened, by name; `missed` ones found no victim, `skipped` has the reason for each that is impossible here.
-    `refused` transactions found no room on the server's disk, and `remedies` lines of the nodes' logs say what to do
-    about that. `segments` of the log went through these steps, those not counted that were killed in one.
-    `violations` has a count for each promise; `repeats` the excused ones by their cause."""
+class ChaosReport:
+    """The result of a chaos run, with everything that its JSON contains."""
 
     seed: int
     seconds: float
     nodes: int
     processes: int
     published: int
-    rolled_back: int
-    interrupted: int
-    refused: int
+    rolled_back: int  # events
+    interrupted: int  # transactions whose outcome is unknown
+    refused: int  # transactions that a full disk refused
     deliveries: int
-    drained: bool
+    drained: bool  # everything was delivered in time
     drain_seconds: float
     interrupted_by_user: bool
-    restarted: int
-    segments: Mapping[str, int]
-    remedies: int
-    faults: Mapping[str, int]
-    missed: Mapping[str, int]
-    skipped: Mapping[str, str]
-    repeats: Mapping[str, int]
-    in_flight: int
-    violations: Mapping[str, int]
+    restarted: int  # nodes that had ended by themselves, as without a database at their start
+    segments: Mapping[str, int]  # steps of maintenance, without killed ones
+    remedies: int  # lines of the nodes' logs with a remedy for a full disk
+    faults: Mapping[str, int]  # that happened, by name
+    missed: Mapping[str, int]  # faults that found no target
+    skipped: Mapping[str, str]  # the reason for each fault that is impossible here
+    repeats: Mapping[str, int]  # duplicates by the disturbance that explains them
+    in_flight: int  # stale calls that a freeze explains
+    violations: Mapping[str, int]  # a count for each promise
     examples: Mapping[str, list[Any]] = field(default_factory=dict)
-    kept: str | None = None
+    kept: str | None = None  # the folder with the history
 
     @property
     def ok(self) -> bool:
-        """True if every promise was kept."""
+        """True if everything was delivered and no promise was broken."""
         return self.drained and not any(self.violations.values())
 
     @property
     def code(self) -> int:
-        """The exit code."""
+        """The exit code: 0 or 1."""
         return 0 if self.ok else 1
 
     def plain(self) -> dict[str, Any]:
-        """The report as JSON shows it."""
+        """Return the report as a dictionary for JSON."""
         return {"ok": self.ok, **asdict(self)}
 
     def table(self) -> Table:
-        """The report as a table."""
+        """Return the report as a table."""
         return summary_table(self._rows())
 
     def verdict(self) -> Text:
-        """One line: every promise was kept, or those that were broken."""
+        """Return the last line: all promises kept, or the broken ones and the folder with the history."""
         if self.ok:
             return Text(f"every promise was kept (seed {self.seed})", style="bold green")
         broken = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in self.violations.items() if count)
@@ -107,7 +103,7 @@ class ChaosReport:  # all that the JSON of a run says
 def violations(
     judgement: Judgement, stale_saves: list[Regress], left_over: Sequence[Leftover] = ()
 ) -> dict[str, list[Any]]:
-    """Everything that is not excused, by promise."""
+    """Return the findings that nothing excuses, by the keys of `WORDS`."""
     verdict = judgement.verdict
     return {
         "lost": verdict.lost,
@@ -123,7 +119,7 @@ def violations(
 
 
 def examples(found: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """The first violations of each promise."""
+    """Return the first `EXAMPLES` findings of each violation, as plain data."""
     return {name: [_plain(each) for each in those[:EXAMPLES]] for name, those in found.items() if those}
 
 

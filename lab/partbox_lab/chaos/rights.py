@@ -1,7 +1,7 @@
-"""Faults of the nodes' role, and of the server's queue of notifications: what a run of our own server may do to both.
+"""Faults of the nodes' role and of the server's notification queue, on a server of the run's own.
 
-The nodes of such a run connect as a role that owns nothing, as they should; a privilege is taken from it, its rows are
-hidden, or its connections are limited, and after a while all is given back.
+The nodes connect as a role that owns nothing, as recommended. A fault revokes a privilege, hides rows, or limits
+connections, and restores everything later.
 """
 
 from collections.abc import Callable
@@ -18,6 +18,7 @@ from partbox_lab.chaos.fleet import ROLE
 from partbox_lab.chaos.schedule import ScheduledFault
 from partbox_lab.workspace import Workspace
 
+# Tables or sequences, and the privilege on each that may be revoked.
 PRIVILEGES: Final = (
     ("record", "select"),
     ("record_id_seq", "select"),
@@ -29,14 +30,12 @@ PRIVILEGES: Final = (
     ("subscription", "select"),
 )
 TABLES: Final = ("record", "partition", "parked", "instance", "subscription", "meta")
-RETRY: Final = 0.2  # seconds until what a lock kept from being given back is tried again
+RETRY: Final = 0.2  # seconds until a restoration that met a lock is tried again
 
 
 class Rights:
-    """Each fault answers what it has done, None if it could not, and adds its end to `undo`.
-
-    `disturbances` get the times in which nodes could not save all that was done.
-    """
+    """Faults that restrict the nodes' role. Each returns a text for the log, or None if it failed, and adds its end to
+    `undo`. `disturbances` get the times in which nodes could not save."""
 
     def __init__(self, place: Workspace, undo: DeferredUndo, disturbances: list[Disturbance]) -> None:
         self._place = place
@@ -44,17 +43,17 @@ class Rights:
         self._disturbances = disturbances
 
     def take(self, step: ScheduledFault) -> str | None:
-        """Take a privilege from the nodes' role."""
+        """Revoke a privilege for a time."""
         relation, what = PRIVILEGES[int(step.how * len(PRIVILEGES))]
         return self._for_a_while(step, ("take", relation, what), ("give", relation, what), f"{what} on {relation}")
 
     def hide(self, step: ScheduledFault) -> str | None:
-        """Switch row security on for a table, without any policy."""
+        """Enable row security without a policy on a table for a time, which hides all its rows from the nodes."""
         table = TABLES[int(step.how * len(TABLES))]
         return self._for_a_while(step, ("hide", table, ""), ("show", table, ""), table)
 
     def limit(self, step: ScheduledFault) -> str | None:
-        """End half of the nodes' sessions, and let two fewer than there were come back."""
+        """End every second session of the nodes, and limit the role to two sessions fewer than it had."""
         try:
             with self._place.connect("chaos") as conn:
                 found = statements.sessions(conn, self._place.schema, self._place.named(ROLE))
@@ -67,7 +66,8 @@ class Rights:
             return None
 
     def fill(self, step: ScheduledFault) -> str | None:
-        """Fill the queue of notifications behind a session that reads none, and let it stay so."""
+        """Fill the server's notification queue for a time. A listening session in an open transaction keeps its
+        notifications there."""
         close = ExitStack()
         try:
             stuck = close.enter_context(closing(self._place.connect("chaos")))
@@ -82,6 +82,8 @@ class Rights:
     def _for_a_while(
         self, step: ScheduledFault, change: tuple[str, str, str], back: tuple[str, str, str], what: str
     ) -> str | None:
+        """Make a change and undo it after the fault's time. An undo that fails is tried again every `RETRY` seconds.
+        Return None if the change failed."""
         at = now()
         if not self._change(*change):
             return None
@@ -96,7 +98,7 @@ class Rights:
         return f"{what}, for {step.lasts:.1f} s"
 
     def _change(self, change: str, relation: str, what: str) -> bool:
-        """False if the database is away, or a lock was not to be had."""
+        """Make a change of rights. Return False if the server is away, or a lock cannot be had in time."""
         try:
             with self._place.connect("chaos") as conn:
                 statements.change_rights(conn, self._place.schema, change, relation, what)
@@ -105,6 +107,7 @@ class Rights:
         return True
 
 
+# The faults of this module by name.
 FAULTS: Final[dict[str, Callable[[Rights, ScheduledFault], str | None]]] = {
     "take-privilege": Rights.take,
     "row-security": Rights.hide,

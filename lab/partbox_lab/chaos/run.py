@@ -1,4 +1,9 @@
-"""A run from its start to its verdict."""
+"""A chaos run from its start to its report.
+
+`perform` starts nodes, publishers, and a watcher in a database of their own. One thread carries out the scheduled
+faults, ends them, and starts nodes again. When the time is over, the publishers stop, all faults are mended, and the
+run waits until every event is delivered. Then `explained_duplicates.explain` judges the history.
+"""
 
 import time
 from collections import Counter
@@ -29,33 +34,32 @@ from partbox_lab.chaos.watcher import Watcher, forgotten, read, regresses
 from partbox_lab.chaos.workspace import chaos_workspace
 from partbox_lab.workspace import Workspace
 
-LOOK = 0.05
-CONCURRENCY: Final = 4
-ACCOUNTS: Final = 120
-TO_START = 90.0
-TO_DRAIN = 240.0
-TO_LEAVE = 45.0
-BACKLOG: Final = 3_000
-"""Unhandled events at which publishers pause: a run tests completeness, not speed."""
+LOOK = 0.05  # seconds
+CONCURRENCY: Final = 4  # of each worker process
+ACCOUNTS: Final = 120  # aggregates of the ordinary publishers
+TO_START = 90.0  # seconds until the nodes own all partitions
+TO_DRAIN = 240.0  # seconds until everything is delivered
+TO_LEAVE = 45.0  # seconds until a node has ended
+BACKLOG: Final = 3_000  # unhandled events at which publishers pause: a run tests completeness, not speed
 
 
 @dataclass(frozen=True, slots=True)
 class ChaosPlan:
-    """The arguments of a run: `dsn` None = an embedded database; `processes` of each node; `faults` by name."""
+    """The options of one chaos run."""
 
     seconds: float
     seed: int
     nodes: int
     processes: int
     faults: tuple[str, ...]
-    dsn: str | None
+    dsn: str | None  # None: an embedded server
     schema: str
-    keep: bool = False
+    keep: bool = False  # leave the schema and the history behind
 
 
 @dataclass(frozen=True, slots=True)
 class ChaosAftermath:
-    """The published events of a run and every call of a handler, for an inspection while the schema is still there."""
+    """The database and the history of a run, for a test that looks at them before the workspace is removed."""
 
     dsn: str
     published: list[LoggedEvent]
@@ -66,12 +70,12 @@ Inspect = Callable[[ChaosAftermath], None]
 
 
 def perform(plan: ChaosPlan, out: TextIO, inspect: Inspect | None = None) -> ChaosReport:
-    """Run it, reporting on `out`; afterwards nothing of it is left, unless a promise was broken or `keep` is set.
+    """Run one chaos plan, write progress to `out`, and return the report. `inspect` is called before the database is
+    removed.
 
-    `inspect` is called before it is removed.
-
-    The first Ctrl-C ends publishing and faults early, and the run is judged; a second one does not wait for deliveries.
-    Raises PartboxError or psycopg.Error if it cannot go on.
+    The first Ctrl-C ends publishing and faults early, and the run is judged all the same. A second one also ends the
+    wait for deliveries. The database and the folder are removed, unless a promise was broken or `keep` is set. Raise
+    `PartboxError` or `psycopg.Error` if the run cannot go on.
     """
     disk = OwnDisk(any(FAULTS[name].needs == "disk" for name in plan.faults))
     with Interrupts() as interrupts, chaos_workspace(plan.dsn, plan.schema, plan.keep, disk) as where:
@@ -83,6 +87,8 @@ def perform(plan: ChaosPlan, out: TextIO, inspect: Inspect | None = None) -> Cha
 
 
 class _Run:
+    """One chaos run and all its parts."""
+
     def __init__(self, plan: ChaosPlan, where: Workspace, disk: OwnDisk, interrupts: Interrupts, out: TextIO) -> None:
         self._plan = plan
         self._place = where
@@ -104,6 +110,7 @@ class _Run:
         )
 
     def run(self) -> ChaosReport:
+        """Run all phases and return the report. Processes and threads are ended in any case."""
         for name, reason in self._capabilities.skipped.items():
             self._say(f"no {name}: {reason}")
         try:
@@ -117,7 +124,8 @@ class _Run:
         return report
 
     def _start(self) -> None:
-        """Wait until the nodes own everything; time counts from then on."""
+        """Start the nodes, wait until they own all partitions, and start the publishers. The time of the run counts
+        from then on."""
         with self._place.connect("chaos") as conn:
             self._ledger.open(conn)
         if set(KILLS) & set(self._capabilities.faults):
@@ -134,7 +142,8 @@ class _Run:
             publisher.start()
 
     def _disturb(self) -> None:
-        """Follow the schedule until its end or Ctrl-C; then stop publishing and undo all faults."""
+        """Carry out the scheduled faults until the time is over. Then mend everything and stop the publishers, except
+        those whose transaction must stay open."""
         steps = list(schedule(self._plan.seed, self._plan.seconds, self._capabilities.faults))
         while self._elapsed < self._plan.seconds and not self._interrupts.asked.is_set():
             while steps and steps[0].at <= self._elapsed:
@@ -152,10 +161,9 @@ class _Run:
                 resolve(conn, self._plan.schema, self._place.named("prepared "))
 
     def _drain(self) -> bool:
-        """Wait until everything published is handled and saved; False if that takes too long.
-
-        The first part runs beside the open transaction that the ids ran ahead of, for which nothing else may wait.
-        """
+        """Wait until every event is done and return True if that happened in time. The first wait runs beside the open
+        transactions of the `Leaping` publishers, which must hold up no other event. The second one follows their
+        end."""
         with self._place.connect("chaos") as conn:
 
             def left() -> int:
@@ -170,23 +178,23 @@ class _Run:
             return beside and self._wait(drained, TO_DRAIN, self._interrupts.at_once.is_set, 0.5)
 
     def _publish(self) -> None:
+        """Publish and commit one event, to show that the database accepts writes again."""
         with self._place.connect(PUBLISHER) as conn:
             with conn.transaction():
                 events = self._ledger.published(conn, [(None, None)])
             self._ledger.committed(events)
 
     def _let_go(self) -> None:
-        """End the transaction that stayed open."""
         for each in self._leaping:
             each.let_go.set()
         stop(self._leaping, self._interrupts.at_once.wait)
 
     def _stop(self) -> list[str]:
-        """Let the nodes leave; return those that had to be killed."""
         self._say("the nodes leave")
         return self._fleet.stop(TO_LEAVE)
 
     def _judge(self, drained: bool, drain_seconds: float, stuck: list[str]) -> ChaosReport:
+        """Collect the history, judge it, and return the report. The history is kept if anything is wrong."""
         self._watcher.stopping.set()
         self._watcher.join()
         for name in stuck:
@@ -223,7 +231,8 @@ class _Run:
         )
 
     def _happened(self) -> dict[str, Any]:
-        """The faults and their traces, as the report has them; steps that were to be killed and did not come missed."""
+        """Return the fields of the report that count events of the run. A kill of segment maintenance counts as missed
+        until a backend was really killed."""
         unmet = Counter({name: self._injector.done[name] for name in KILLS}) - self._churn.killed
         return {
             "interrupted": sum(each.interrupted for each in self._publishers),
@@ -237,7 +246,7 @@ class _Run:
         }
 
     def _end(self) -> None:
-        """End everything that still runs."""
+        """Stop all threads and kill all nodes."""
         self._churn.stopping.set()
         for publisher in self._publishers:
             publisher.stopping.set()
@@ -250,8 +259,6 @@ class _Run:
             if thread.ident is not None:
                 thread.join(5)
 
-    # Time.
-
     @property
     def _elapsed(self) -> float:
         return time.monotonic() - self._began
@@ -262,8 +269,8 @@ class _Run:
         return self._interrupts.wait_until(check, seconds, given_up, self._look, pause)
 
     def _look(self) -> None:
-        """Raise the error that ended a thread of ours. Once a second pause publishers that are too far ahead, and
-        report the progress on a terminal."""
+        """Raise the error of a thread that failed. Once a second, read the journal, pause or resume the publishers by
+        the backlog, and print the progress on a terminal."""
         for error in (self._watcher.error, self._churn.error, *(each.error for each in self._publishers)):
             if error is not None:
                 raise error

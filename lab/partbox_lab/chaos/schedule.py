@@ -1,4 +1,4 @@
-"""The faults of a run and their times: a pure function of seed, length and faults."""
+"""The faults of a run and their times: a pure function of seed, length, and faults."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -7,26 +7,25 @@ from dataclasses import dataclass
 from partbox_lab.chaos.faults import FAULTS
 
 FIRST = 1.0  # seconds until the first fault
-PAUSE = (1.0, 4.0)  # seconds from one fault to the next: nodes need some to start, and to have something to lose
-LAST = 1.0  # seconds before the end after which no fault begins
+# Nodes need time to start, and to have something to lose.
+PAUSE = (1.0, 4.0)  # seconds between two faults, from and to
+LAST = 1.0  # seconds before the end in which no fault begins
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduledFault:
-    """Do `fault` at `at` seconds from the start, for `lasts` seconds.
+    """A fault to carry out. Its target is unknown before the run: `who` and `how`, from 0 to below 1, choose among the
+    candidates then."""
 
-    Its victim is not known before the run: `who` and `how`, from 0 to below 1, choose among the candidates then.
-    """
-
-    at: float
+    at: float  # seconds from the start
     fault: str
-    lasts: float
+    lasts: float  # seconds
     who: float
     how: float
 
 
 def schedule(seed: int, seconds: float, faults: Sequence[str]) -> tuple[ScheduledFault, ...]:
-    """The faults by time. Each has its turn before any repeats."""
+    """Return the faults of a run, in the order of time. Each fault comes once before any repeats."""
     return tuple(_steps(random.Random(f"partbox chaos {seed}"), seconds, sorted(faults)))
 
 

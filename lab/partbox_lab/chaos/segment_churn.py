@@ -1,4 +1,8 @@
-"""Makes small segments of the log, empties and drops them, all the time; and is killed in the middle of it."""
+"""Segment maintenance during a chaos run, at a pace no real table has, and kills in the middle of its steps.
+
+One thread uses up ids and attaches, empties, and drops small segments all the time. A kill has another session
+terminate the backend while its step holds the lock on a table.
+"""
 
 import threading
 import time
@@ -22,30 +26,31 @@ from partbox_lab.chaos import statements
 from partbox_lab.workspace import Workspace
 
 ROLE: Final = "segments"
+# The step that each fault kills.
 KILLS: Final = {"kill-attach": "attach", "kill-truncate": "truncate", "kill-drop": "drop"}
-"""By the fault, the step that is killed."""
 SIZE: Final = 1_000  # ids of a segment
+# Segments above the newest id. Ids use up one segment in `PACE` seconds, so a statement that began to publish before a
+# segment was attached never reaches that segment.
 AHEAD: Final = 5
-"""Segments that lie ahead. The ids move on by one of them in `PACE` seconds, so no statement that began to publish
-before one was attached comes to it."""
-PACE = 1.0
-BEAT = 0.2  # seconds between two looks
-RETRY = 0.2
-RETAIN: Final = 0.5  # seconds
-GLANCE = 0.001  # seconds between two looks at the locks of who is to be killed
-PATIENCE = 5.0  # seconds that a step which is done waits to be killed
-LOOKS: Final = 60
+PACE = 1.0  # seconds for the ids of one segment
+BEAT = 0.2  # seconds
+RETRY = 0.2  # seconds
+RETAIN: Final = 0.5  # seconds that done events stay
+GLANCE = 0.001  # seconds between two looks at the locks
+PATIENCE = 5.0  # seconds that a finished step waits for its killer
+LOOKS: Final = 60  # purges until leftovers are final
 
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """Something about the segments that is not as it should be when nobody needs the log any more."""
+    """A table, constraint, or record that maintenance should have removed."""
 
     what: str
 
 
 def following(segments: Sequence[Segment], drawn: int) -> Iterator[IdRange]:
-    """The small segments to make: each above the one before, where none is yet."""
+    """Yield id ranges for the segments to attach, until `AHEAD` small ones are above the newest id. Ranges skip
+    existing segments."""
     there = sorted((each.lower, each.upper) for each in segments if each.lower is not None and each.upper is not None)
     small = [upper for lower, upper in there if lower > drawn and upper - lower == SIZE]
     start = max([drawn + AHEAD * SIZE, *small])
@@ -58,7 +63,8 @@ def following(segments: Sequence[Segment], drawn: int) -> Iterator[IdRange]:
 
 
 class SegmentChurn(threading.Thread):
-    """`done` counts its steps, `killed` those that did not come to their end, by the fault."""
+    """A thread that attaches, empties, and drops segments. `done` counts its steps, and `killed` the ones that were
+    killed, by fault."""
 
     def __init__(self, place: Workspace) -> None:
         super().__init__(name="chaos-segments", daemon=True)
@@ -72,7 +78,7 @@ class SegmentChurn(threading.Thread):
         self.error: Exception | None = None
 
     def begin(self) -> None:
-        """Use up the ids of the first segment, which is large, but for a few; then start."""
+        """Use up the ids of the first, large segment, so that the small ones are reached soon, and start the thread."""
         with self._place.connect(ROLE) as conn:
             drawn = steps.drawn(conn, self._schema)
             ends = [each.upper for each in steps.segments(conn, self._schema) if each.upper and each.upper > drawn]
@@ -80,10 +86,13 @@ class SegmentChurn(threading.Thread):
         self.start()
 
     def kill(self, fault: str) -> None:
-        """Have the next step of this fault killed in the middle."""
+        """Have the next step of a fault's kind killed. The request stands until a kill succeeds. Called from the run's
+        thread."""
         self._asked.add(fault)
 
     def run(self) -> None:
+        """Maintain segments, in a new session whenever the last one was killed. An unexpected error ends the thread and
+        is kept in `error`."""
         while not self.stopping.is_set():
             try:
                 with self._place.connect(ROLE) as conn:
@@ -96,7 +105,8 @@ class SegmentChurn(threading.Thread):
                 return
 
     def left_over(self) -> list[Leftover]:
-        """End, and purge everything; what remains although it should not. Nothing, if it has not begun."""
+        """Stop the thread, purge until nothing is left or `LOOKS` purges have run, and return the rest. Empty if the
+        thread never started."""
         if self.ident is None:
             return []
         self.stopping.set()
@@ -131,13 +141,16 @@ class SegmentChurn(threading.Thread):
         return problem
 
     def _take(self, conn: Connection[Any], fault: str, step: Callable[[], str | None]) -> None:
+        """Try one step. A step that finds its lock taken or has a problem is not counted, and the next look tries it
+        again."""
         if fault in self._asked:
             self._die(conn, fault, step)
         elif try_step(step) is None:
             self.done[KILLS[fault]] += 1
 
     def _die(self, conn: Connection[Any], fault: str, step: Callable[[], str | None]) -> None:
-        """Take the step and be killed in it, or before its commit; if something is in its way, the next one is."""
+        """Run a step in a transaction and wait in it for the killer, who strikes in the step or before its commit. If
+        something is in the way of the step, the next one is killed."""
         over, struck = threading.Event(), threading.Event()
         killer = threading.Thread(target=self._strike, args=(conn.info.backend_pid, over, struck), daemon=True)
         killer.start()
@@ -153,7 +166,8 @@ class SegmentChurn(threading.Thread):
                 self._asked.discard(fault)
 
     def _strike(self, pid: int, over: threading.Event, struck: threading.Event) -> None:
-        """End that session once it holds a lock that only the change itself takes, unless it is over before."""
+        """Terminate the backend as soon as it holds an exclusive lock on a table, which only the change itself takes.
+        Give up when `over` is set."""
         with suppress(psycopg.OperationalError), self._place.connect("chaos") as conn:
             while not over.wait(GLANCE):
                 if statements.strike(conn, self._schema, pid):

@@ -1,4 +1,4 @@
-"""Tampers with the bell, again and again until the fault is over: a thread with a session of its own."""
+"""A thread that repeats one statement against the bell or its flag."""
 
 import threading
 from typing import Final
@@ -12,7 +12,7 @@ BEAT: Final = 0.005  # seconds
 
 
 class Tamperer(threading.Thread):
-    """Does one of the faults of the bell until `end`; a session that is lost is made anew."""
+    """A thread that repeats the statement of a fault until `end`. A lost session is opened again."""
 
     def __init__(self, place: Workspace, fault: str) -> None:
         super().__init__(name=f"chaos-{fault}", daemon=True)
@@ -21,11 +21,12 @@ class Tamperer(threading.Thread):
         self._ended = threading.Event()
 
     def end(self) -> None:
-        """End the fault, and wait for that."""
+        """Stop the thread and wait for it."""
         self._ended.set()
         self.join()
 
     def run(self) -> None:
+        """Repeat the statement, in a new session after each error."""
         while not self._ended.wait(BEAT):
             try:
                 with self._place.connect("chaos") as conn:

@@ -1,4 +1,4 @@
-"""Polls the cluster's own tables for leases that were lost unasked, and for cursors or epochs that went back."""
+"""A thread that watches the cluster's tables for lost instances and for cursors or epochs that went back."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,13 +15,13 @@ from partbox_lab.chaos.journal import HandlerCall
 from partbox_lab.workspace import Workspace
 
 ROLE: Final = "watcher"
-LOOK = 0.2
+LOOK = 0.2  # seconds
 LOST: Final = "lease lost, or process dead"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCursor:
-    """A partition's row."""
+    """One partition's row: cursor, epoch, and whether it has an owner."""
 
     partition: int
     epoch: int
@@ -42,8 +42,8 @@ class Regress:
 
 
 def regresses(before: Mapping[int, StoredCursor], after: Mapping[int, StoredCursor], crashed: bool) -> list[Regress]:
-    """The values that went back. Cursors may after a crash of the database, as they are saved asynchronously; epochs
-    never may. A snapshot may while the last id rises: an unfinished late record below that holds it back."""
+    """Return the numbers that went back. After a crash of the server only epochs count, since cursors are saved
+    asynchronously. A snapshot may go back while the last id rises, as a late unfinished record below holds it back."""
     return [one for number, old in before.items() for one in _regresses(old, after[number], crashed)]
 
 
@@ -59,7 +59,7 @@ def _regresses(old: StoredCursor, new: StoredCursor, crashed: bool) -> Iterator[
 
 
 def forgotten(deliveries: Sequence[HandlerCall], cursors: Mapping[int, StoredCursor]) -> list[Regress]:
-    """Partitions whose final epoch is older than one that a handler got."""
+    """Return the partitions whose stored epoch is below an epoch that a handler has seen."""
     shown: dict[int, int] = {}
     for one in deliveries:
         shown[one.partition] = max(one.epoch, shown.get(one.partition, 0))
@@ -72,15 +72,14 @@ def forgotten(deliveries: Sequence[HandlerCall], cursors: Mapping[int, StoredCur
 
 @dataclass(slots=True)
 class _Member:
-    """`heard`: the time of its last heartbeat. Its row stays until some node buries it."""
-
     pid: int
     node: str
-    heard: float
+    heard: float  # of its last heartbeat; the row stays until a node buries it
 
 
 class Watcher(threading.Thread):
-    """`leaving(node)` is true if a node was asked to leave: then the end of its instances is no loss."""
+    """A thread that reads instances and cursors five times a second. `leaving(node)` is true if the node was asked to
+    leave, so that the end of its instances is no loss."""
 
     def __init__(self, place: Workspace, leaving: Callable[[str], bool]) -> None:
         super().__init__(name="chaos-watcher", daemon=True)
@@ -95,6 +94,7 @@ class Watcher(threading.Thread):
         self.error: Exception | None = None
 
     def run(self) -> None:
+        """Look until `stopping` is set. An unexpected error ends the thread and is kept in `error`."""
         while not self.stopping.is_set():
             try:
                 with self._place.connect(ROLE) as conn:
@@ -109,24 +109,26 @@ class Watcher(threading.Thread):
                 return
 
     def crashed(self, so: bool = True) -> None:
-        """Note that the database has crashed, or may: asynchronous commits may be lost with the connection."""
+        """Expect that a crash of the server loses asynchronous commits: the first look of the next session accepts
+        cursors that went back. False withdraws that."""
         self._crashed = so
 
     @property
     def settled(self) -> bool:
-        """True if all partitions are owned."""
+        """True if all partitions have an owner."""
         return bool(self._cursors) and all(cursor.owned for cursor in self._cursors.values())
 
     def pids(self, node: str) -> list[int]:
-        """The worker processes of a node that are members."""
+        """Return the process ids of a node's instances, which are worker processes."""
         return sorted(member.pid for member in self._members.copy().values() if member.node == node)
 
     def owners(self) -> int:
+        """Return the number of instances."""
         return len(self._members)
 
     @property
     def cursors(self) -> dict[int, StoredCursor]:
-        """The cursors of the last poll."""
+        """The cursors of the last look, by partition."""
         return self._cursors
 
     def _look(self, conn: psycopg.Connection[Any], crashed: bool = False) -> None:
@@ -139,6 +141,8 @@ class Watcher(threading.Thread):
         self._cursors = cursors
 
     def _compare(self, members: Sequence[tuple[UUID, str, int, float]], asked: float) -> None:
+        """Note a loss for each instance whose row is gone though its node was not asked to leave. The loss begins at
+        its last heartbeat."""
         there = {id: _Member(pid, node, asked - silent) for id, node, pid, silent in members}
         for id, gone in self._members.items():
             if id not in there and not self._leaving(gone.node):
@@ -147,6 +151,6 @@ class Watcher(threading.Thread):
 
 
 def read(conn: psycopg.Connection[Any], schema: str) -> dict[int, StoredCursor]:
-    """Every partition's row, by its number."""
+    """Read the cursors of all partitions, by number."""
     cursors = [StoredCursor(*row) for row in statements.cursors(conn, schema)]
     return {cursor.partition: cursor for cursor in cursors}

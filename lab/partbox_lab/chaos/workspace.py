@@ -1,4 +1,4 @@
-"""The workspace of a run: a folder, and a schema of its own in an embedded database or in a user's."""
+"""The workspace of a chaos run: a folder, and a schema of its own in an embedded database or the user's."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,20 +20,18 @@ OPTIONS: Final = {
     "fsync": "off",
     "max_connections": "200",
     "max_prepared_transactions": "20",
-    # WAL that is kept to be written anew is room when the disk is full.
+    # Recycled WAL files would still have room on a full disk.
     "min_wal_size": "32MB",
     "max_wal_size": "128MB",
 }
 CONNECT_TIMEOUT: Final = 10  # seconds
-QUIET = 3 * LEASE  # seconds without a heartbeat after which a schema of ours is abandoned
+QUIET = 3 * LEASE  # seconds without a heartbeat after which a schema is abandoned
 
 
 @contextmanager
 def chaos_workspace(dsn: str | None, schema: str, keep: bool, disk: OwnDisk) -> Iterator[Workspace]:
-    """Set it up, and remove it; an own server on that disk, if it can be had.
-
-    SettingsError if the schema exists already and no earlier run has left it.
-    """
+    """Hold the workspace of a chaos run, with an embedded server on `disk` if that can be had. Raise `SettingsError` if
+    the schema exists and no earlier run has left it."""
     found = None if dsn is None else _with_timeout(resolve(dsn))
     with workspace(
         found,
@@ -50,7 +48,7 @@ def chaos_workspace(dsn: str | None, schema: str, keep: bool, disk: OwnDisk) -> 
 
 
 def _clear(conn: Connection[Any], schema: str) -> None:
-    """Remove what an earlier run has left; refuse anything else."""
+    """Drop a schema that an earlier run has left. Refuse any other, and one in use."""
     found, ours = statements.is_there(conn, schema)
     if not found:
         return

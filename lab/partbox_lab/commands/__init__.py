@@ -1,1 +1,0 @@
-"""Its commands, which `partbox` finds by their entry points."""

@@ -1,5 +1,3 @@
-"""`partbox bench`: the budgets, measured on a database."""
-
 import os
 import sys
 from collections.abc import Iterator
@@ -49,16 +47,7 @@ def bench(
     plot: Plot = None,
     json: Json = False,
 ) -> None:
-    """Measure this version's budgets on a database, beside raw PostgreSQL in the same run.
-
-    Give it a database, and a machine, that have nothing else to do. Its schema is partbox_bench, removed at the end.
-    A full run takes long, and 10 GB of disk for millions of records; --quick is rough.
-    With --growth it measures what a log and a cluster cost when they have grown.
-    Exit code 0: no budget was missed. 1: one was, or a line failed. 130: Ctrl-C ended it. Extra: lab.
-
-    Example: partbox bench --quick
-    """
-    from partbox_lab.bench import FULL, GROWTH, LINES, QUICK, BenchPlan, perform  # loads what no other command does
+    from partbox_lab.bench import FULL, GROWTH, LINES, QUICK, BenchPlan, perform
     from partbox_lab.bench.plot import draw, drawable
 
     lines = GROWTH if growth else LINES
@@ -78,7 +67,6 @@ def bench(
 
 
 def _wanted(lines: "LineSet", only: list[str]) -> frozenset[str]:
-    """The lines of these names; an unknown one is wrong usage."""
     from partbox_lab.bench import chosen_lines
 
     try:
@@ -106,7 +94,6 @@ def _list(lines: "LineSet", wanted: frozenset[str], json: bool) -> None:
 
 @contextmanager
 def _stderr() -> Iterator[TextIO]:
-    """The standard error of the user; that of worker processes goes elsewhere meanwhile."""
     sys.stderr.flush()
     with os.fdopen(os.dup(2), "w") as out:
         yield out

@@ -1,5 +1,3 @@
-"""`partbox chaos`: tries to make a cluster lose, reorder or duplicate events."""
-
 import random
 import sys
 from collections.abc import Callable
@@ -35,7 +33,7 @@ Schema = Annotated[str, typer.Option(metavar="NAME", help="Its own schema, made 
 Keep = Annotated[bool, typer.Option("--keep", help="Leave the schema (of --dsn) and the history behind.")]
 
 
-def chaos(  # its parameters are its options
+def chaos(
     dsn: Dsn = None,
     embedded: Embedded = False,
     seconds: Seconds = 60,
@@ -47,14 +45,7 @@ def chaos(  # its parameters are its options
     keep: Keep = False,
     json: Json = False,
 ) -> None:
-    """Publish in every way, attack a cluster, and check that every event came, once and in order.
-
-    Worker processes are killed and frozen, connections cut, handlers hang; publishers of their own write meanwhile.
-    Exit code 0: every promise was kept. 1: one was broken, and the history is kept. 2: wrong usage. Extra: lab.
-
-    Example: partbox chaos --embedded --seconds 60
-    """
-    from partbox_lab.chaos import ChaosPlan, chosen, perform  # a seventh of what every other command would load
+    from partbox_lab.chaos import ChaosPlan, chosen, perform
 
     if (dsn is None) != embedded:
         raise typer.BadParameter("give either --dsn DSN or --embedded: the run publishes and breaks things")
@@ -78,7 +69,6 @@ def chaos(  # its parameters are its options
 
 
 def _checked(read: Callable[[], R]) -> R:
-    """The value of an option; a SettingsError is wrong usage."""
     try:
         return read()
     except SettingsError as error:
