@@ -1,5 +1,5 @@
-"""The application of a chaos run: two handlers that note their calls and misbehave when asked. Only worker processes
-import it, and they find the run's folder in the environment."""
+"""The application of a chaos run, imported by worker processes only. Its handlers note calls and misbehave when
+asked."""
 
 import asyncio
 import ctypes
@@ -50,7 +50,6 @@ async def async_step(event: DeliveredEvent) -> None:
 
 @contextmanager
 def _noted(event: DeliveredEvent) -> Iterator[None]:
-    """Note the start and the end of a handler call, as failed if it raises."""
     with _writer.noted(event) as call:
         try:
             yield

@@ -17,8 +17,7 @@ TWO_PHASE: Final = "two-phase"
 
 
 class Capabilities:
-    """The wanted faults that are possible here, the reason for each of the others in `skipped`, and the means for
-    them."""
+    """The wanted faults that are possible here, the reasons for the others in `skipped`, and the means for faults."""
 
     def __init__(self, place: Workspace, wanted: Sequence[str], disk: OwnDisk) -> None:
         self._place = place
@@ -46,7 +45,6 @@ class Capabilities:
             self.disk.make_room()
 
     def _lacking(self, needs: set[str | None]) -> dict[str, str]:
-        """Set up everything the faults need, and return the reason for each need that cannot be met."""
         lacking = {}
         if self._place.server is None:
             lacking["--embedded"] = "the server is not ours to stop: use --embedded"
@@ -75,7 +73,6 @@ class Capabilities:
         return None
 
     def _shrink_queue(self) -> str | None:
-        """Make the server's notification queue small and restart it, and return None or the reason why not."""
         server = self._place.server
         if server is None:
             return "the server is not ours to change: use --embedded"
@@ -88,7 +85,6 @@ class Capabilities:
         return None
 
     def _open_network(self) -> str | None:
-        """Start the proxies and connect through one, and return None or the reason why not."""
         network = Network(self._host, self._port)
         network.start()
         try:
@@ -107,6 +103,5 @@ class Capabilities:
 
     @property
     def _secret(self) -> Mapping[str, str]:
-        """The password that libpq found by the server's address. The proxy has another address, where libpq would find
-        none."""
+        """The password that libpq found by the server's address, which differs from the proxy's."""
         return {"password": self._password} if self._password else {}

@@ -38,8 +38,7 @@ class Clock:
         self.set(0.0)
 
     def set(self, offset: float) -> None:
-        """Shift the calendar by seconds ahead of the true time, or behind it if negative. The file is replaced at once,
-        so that no reader sees half of it."""
+        """Shift the calendar by seconds ahead of the true time, or behind it if negative."""
         new = self._file.with_suffix(".new")
         new.write_text(f"{offset:+.3f}s\n")
         new.replace(self._file)
@@ -62,8 +61,7 @@ class Clock:
 
 
 def lacking(folder: Path) -> str | None:
-    """Return the reason why no calendar can be changed here, or None. A probe process must see the calendar jump, true
-    monotonic clocks, and sleeps of the right length."""
+    """Return the reason why calendars cannot jump here, or None if they can."""
     if _library() is None:
         return "libfaketime is not installed (Debian: apt install libfaketime)"
     clock = Clock(folder / "probe.clock")

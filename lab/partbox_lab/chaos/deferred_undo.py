@@ -16,7 +16,7 @@ class DeferredUndo:
         self._numbers = count()
 
     def after(self, seconds: float, action: Action) -> None:
-        """Add an action that is due after some seconds. It runs in the thread that calls `settle`."""
+        """Add an action that is due after some seconds."""
         heapq.heappush(self._later, (time.monotonic() + seconds, next(self._numbers), action))
 
     def settle(self) -> None:
@@ -25,6 +25,6 @@ class DeferredUndo:
             heapq.heappop(self._later)[2]()
 
     def finish(self) -> None:
-        """Run all actions now in the order of time, and those that they add."""
+        """Run all actions now in the order of time, including actions that they add."""
         while self._later:
             heapq.heappop(self._later)[2]()

@@ -35,14 +35,13 @@ class SmallDisk:
             raise PartboxError(f"the disk of {self.folder} gets no room: {problem}")
 
     def _resized(self, size: int) -> str:
-        """Resize the disk and return the error, or an empty string."""
         return _mount(self.folder, f"remount,size={size}")
 
 
 @contextmanager
 def mounted(folder: Path, megabytes: int, owner: tuple[int, int] | None = None) -> Iterator[SmallDisk]:
-    """Mount a small disk over an empty folder while the block runs. Only the user and group `owner` can enter it, or
-    anybody without `owner`. Raise `PartboxError` if none can be mounted."""
+    """Mount a small disk over an empty folder, which only the user and group `owner` can enter, or anybody without
+    `owner`. Raise `PartboxError` if none can be mounted."""
     if os.geteuid() != 0:
         raise PartboxError(MOUNTED)
     rights = f"mode=0700,uid={owner[0]},gid={owner[1]}" if owner else "mode=0755"

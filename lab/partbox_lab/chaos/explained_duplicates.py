@@ -1,9 +1,8 @@
 """Excuse the repeats that a disturbance explains, and nothing else.
 
-An owner that is torn away from its work leaves finished events unsaved, and the next owner repeats them. So a repeat is
-excused if a fault hit the first owner (its process, connections, lease, or database) between both calls, and if the
-first call was young enough to be unsaved. Seconds in which nobody could save do not count. Every other repeat is a
-violation.
+An owner torn away from its work leaves finished events unsaved, and the next owner repeats them. A repeat is excused if
+a fault hit the first owner (its process, connections, lease, or database) between both calls, and if the first call was
+young enough to be unsaved. Seconds in which nobody could save do not count.
 """
 
 from collections import Counter
@@ -39,8 +38,7 @@ class Disturbance:
     hinders: bool = False  # nothing could be saved meanwhile; it excuses nothing itself
 
     def explains(self, first: HandlerCall, second: HandlerCall, hindrances: "Sequence[Disturbance]" = ()) -> bool:
-        """Return True if the disturbance hit the process of the first call, and both calls fit its time. The first call
-        may have ended up to `MEMORY` seconds before, and time under hindrances does not count."""
+        """Return True if `second` may repeat `first` because of the disturbance. Hindrances are sorted by begin."""
         hit = self.pid in (None, first.pid)
         last = first.end if first.end is not None else first.start
         age = self.at - last - _hindered(hindrances, last, self.at)
@@ -51,8 +49,7 @@ class Disturbance:
         return self.pid == delivery.pid and delivery.start < self.at and (delivery.end or self.until) > self.at
 
     def breaks_in(self, first: HandlerCall, second: HandlerCall) -> bool:
-        """Return True if the process of the first call was hit before the second call started. The owner then lost its
-        partition while its handler could not be stopped."""
+        """Return True if the first owner lost its partition while its handler could not be stopped."""
         return self.pid == first.pid and self.at <= second.start and first.start <= self.until
 
 
@@ -99,8 +96,8 @@ def _in_flight(
     disturbances: Iterable[Disturbance],
     concurrency: int,
 ) -> set[int]:
-    """Return `id()` of the stale calls that were under way when their process froze: after the last check of the clock,
-    before the first line of the handler. Each freeze has at most one for each of `concurrency` that ran no handler."""
+    """Return `id()` of stale calls begun before a freeze: after the last check of the clock, before the handler's first
+    line. A freeze has at most one for each of `concurrency` that ran no handler."""
     found: set[int] = set()
     freezes = [each for each in disturbances if each.frozen]
     left = {freeze: concurrency - sum(freeze.holds(each) for each in history) for freeze in freezes}
@@ -114,7 +111,6 @@ def _in_flight(
 
 
 def _hindered(hindrances: Iterable[Disturbance], since: float, until: float) -> float:
-    """Return the seconds between two times that lie within hindrances. Hindrances are sorted by their begin."""
     seconds = 0.0
     for each in hindrances:
         begin, end = max(each.at, since), min(each.until, until)
@@ -130,8 +126,7 @@ def _cause(
     hindrances: Sequence[Disturbance],
     caught: set[int],
 ) -> str:
-    """Return the cause of a repeat, or `UNEXPLAINED`. Disturbances of one process come before those of all. Within one
-    life of a process and one epoch, only a database crash explains a repeat."""
+    """Return the cause of a repeat. Within one epoch of a process, only a database crash explains a repeat."""
     if id(second) in caught:
         return "in flight when frozen"
     same_life = (first.pid, first.epoch) == (second.pid, second.epoch)

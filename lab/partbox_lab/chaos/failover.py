@@ -32,8 +32,8 @@ class Failover:
         self._numbers = count(1)
 
     def happen(self, server: Server) -> float | None:
-        """Promote a standby that has all WAL of the server, and move the workspace to it. Return the time at which the
-        server was stopped, or None if no standby could follow."""
+        """Promote a standby that has all WAL of the server. Return when the server was stopped, or None if no standby
+        followed."""
         standby = Server(self._place.folder / DATA / f"standby-{next(self._numbers)}", options=server.options)
         with ExitStack() as undo:
             undo.callback(shutil.rmtree, standby.data, ignore_errors=True)

@@ -1,7 +1,6 @@
-"""The faults of a chaos run, carried out by the thread of the run.
+"""Carry out the faults of a chaos run and undo them in time.
 
-Every method of `_ACTS` causes one scheduled fault, leaves its undoing to `DeferredUndo`, and notes a `Disturbance` that
-explains duplicates. Nothing here waits for the end of a fault.
+Each method of `_ACTS` causes one fault, plans its undoing, and notes a `Disturbance` if the fault explains duplicates.
 """
 
 import signal
@@ -40,15 +39,14 @@ from partbox_lab.workspace import Workspace
 HANDLERS = ("partbox_lab.chaos.application.step", "partbox_lab.chaos.application.async_step")
 LOOK = 0.1  # seconds
 BLINK = 0.5  # seconds until a signal or a cut takes effect
-PATIENCE = DRAIN + 20.0  # seconds until a node that was asked to leave has left
+PATIENCE = DRAIN + 20.0  # seconds from the request to leave until a node is killed
 REST = 12.0  # seconds without the long transactions that keep segments locked
 RESTART = "database restart"
 TO_TAKE = 2.0  # seconds in which a handler must take a ticket
 
 
 class FaultInjector:
-    """The means to carry out each kind of fault, with counts of the faults that found a target (`done`) and of the
-    others (`missed`)."""
+    """The means to carry out each kind of fault. `done` and `missed` count faults with and without a target."""
 
     def __init__(
         self,
@@ -102,8 +100,7 @@ class FaultInjector:
         return up[int(step.who * len(up))] if up else None
 
     def _worker(self, step: ScheduledFault) -> tuple[Host, int] | None:
-        """Return a worker process and its host, or None. A process without an instance row is still starting and has
-        nothing to lose."""
+        """Return a random worker process with an instance row. One that is still starting has nothing to lose."""
         members = [(host, pid) for host in self._fleet.up() for pid in self._members(host.node)]
         return members[int(step.who * len(members))] if members else None
 
@@ -174,8 +171,7 @@ class FaultInjector:
         return host.node.name
 
     def _let_go(self, host: Host, then: Callable[[], None]) -> None:
-        """Ask the node of a host to leave, and call `then` when all its processes have ended, or were killed after
-        `PATIENCE` seconds."""
+        """Ask a node to leave, and call `then` once its processes have ended or were killed after `PATIENCE`."""
         host.kept, node = False, host.node
         node.ask_to_leave()
         until = time.monotonic() + PATIENCE
@@ -196,7 +192,6 @@ class FaultInjector:
         self._undo.after(LOOK, look)
 
     def _scale(self, step: ScheduledFault) -> str:
-        """Start one node, or ask some to leave. At least one node stays."""
         up = self._fleet.up()
         want = 1 + int(step.how * (len(up) + 1))
         if want >= len(up):
@@ -216,13 +211,12 @@ class FaultInjector:
         return f"for {step.lasts:.1f} s" if step.lasts else "one handler"
 
     def _calm(self, fault: HandlerFault) -> None:
-        """End a handler fault, unless a later one has replaced it already."""
+        # A later fault may have replaced this one.
         if self._faults.now() == fault:
             self._faults.set(HandlerFault())
 
     def _restart_server(self, step: ScheduledFault) -> str | None:
-        """Stop the embedded server and start it again later. Everything but a fast stop is a crash, which may lose
-        saved cursors because the nodes save them without waiting for the disk."""
+        """Stop the embedded server and start it later. All but a fast stop may lose saved cursors, as a crash does."""
         server = self._free_server()
         if server is None:
             return None
@@ -245,8 +239,7 @@ class FaultInjector:
         return f"PostgreSQL is away for {step.lasts:.1f} s"
 
     def _fail_over(self, step: ScheduledFault) -> str | None:
-        """Replace the server by a promoted standby. The standby has everything, saved cursors included, so this
-        explains no more duplicates than a restart does."""
+        """Promote a standby. It has all saved cursors, so this explains no more duplicates than a restart does."""
         server = self._free_server()
         at = None if server is None else self._failover.happen(server)
         if at is None:
@@ -255,8 +248,7 @@ class FaultInjector:
         return "a standby is promoted in the place of PostgreSQL"
 
     def _free_server(self) -> Server | None:
-        """Return the embedded server if it runs, with its stopped backends resumed and room on its disk, else None. A
-        server with a stopped backend or a full disk would not stop in time."""
+        """Return the embedded server if it runs, after undoing the faults that would delay its stop."""
         server = self._place.server
         if server is None or not server.running:
             return None
@@ -265,8 +257,7 @@ class FaultInjector:
         return server
 
     def _fill_disk(self, step: ScheduledFault) -> str | None:
-        """Fill the disk of the server. The watcher expects a crash from the beginning, since the server may end at any
-        time."""
+        """Fill the disk of the server. The watcher expects a crash at once, as the server may end at any time."""
         server, disk = self._place.server, self._disk
         if disk is None or disk.full or server is None or not server.running:
             return None
@@ -280,7 +271,7 @@ class FaultInjector:
         return f"for {step.lasts:.1f} s"
 
     def _make_room(self) -> None:
-        """Make room on the disk if it is full. If the server had ended by then, note a crash."""
+        """Make room on the disk if it is full, and note a crash if the server had ended."""
         disk = self._disk
         if disk is None or not disk.full:
             return
@@ -306,8 +297,7 @@ class FaultInjector:
         return f"{node.name}, for {step.lasts:.1f} s"
 
     def _hang_connection(self, step: ScheduledFault) -> str | None:
-        """Let one connection of a node hang, for good or for a time. No disturbance is noted: a node that notices in
-        time reconnects without a duplicate, and the watcher sees a lost lease."""
+        # Explains no duplicate: a node that notices in time only reconnects, and the watcher sees a lost lease.
         host, connections = self._host(step), self._fleet.network
         if host is None or host.wire is None or connections is None:
             return None
@@ -324,8 +314,8 @@ class FaultInjector:
         return self._backends.stop(step)
 
     def _kill_maintenance(self, step: ScheduledFault) -> str | None:
-        """Have the next step of segment maintenance killed. Publishers with long transactions rest meanwhile, because a
-        step gives way to their locks. No disturbance is noted: maintenance delivers no event."""
+        # Explains no duplicate, since maintenance delivers no event. Publishers with long transactions rest, because a
+        # step of maintenance gives way to their locks.
         if self._churn is None:
             return None
         for each in self._publishers:
@@ -343,16 +333,14 @@ class FaultInjector:
         return what if asked else None
 
     def _tamper(self, step: ScheduledFault) -> str:
-        """Repeat a statement against the bell for a time. No disturbance is noted: a missed notification costs latency
-        only."""
+        # Explains no duplicate: a missed notification costs latency only.
         tamperer = Tamperer(self._place, step.fault)
         tamperer.start()
         self._undo.after(step.lasts, tamperer.end)
         return f"for {step.lasts:.1f} s"
 
     def _limit(self, step: ScheduledFault) -> str | None:
-        """Set random limits for both handlers as an operator does, and lift them later. No disturbance is noted:
-        throttled events are only late."""
+        # Explains no duplicate: throttled events are only late.
         limits = Outbox(self._place.dsn, schema=self._place.schema).limits
         rate, at_once = f"{1 + int(step.how * 300)}/s", 1 + int(step.who * 8)
 
@@ -373,12 +361,10 @@ class FaultInjector:
         return f"{rate}, {at_once} at once, for {step.lasts:.1f} s"
 
     def _deny(self, step: ScheduledFault) -> str | None:
-        """Take rights, sessions, or the queue from the nodes. The watcher sees a process that loses its lease or is
-        killed for its lack of progress."""
+        # The watcher sees a process that loses its lease of this, or is killed for its lack of progress.
         return RIGHTS[step.fault](self._rights, step)
 
     def _jump(self, step: ScheduledFault) -> str | None:
-        """Move the calendar of a node by up to `FARTHEST` seconds, forward or back."""
         host = self._host(step)
         if host is None or host.clock is None:
             return None

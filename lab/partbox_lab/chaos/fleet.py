@@ -19,14 +19,13 @@ RESTART = 1.0  # seconds until a node that ended by itself is started again
 
 @dataclass(slots=True, eq=False)
 class Host:
-    """A place for one node at a time, which keeps its proxy and clock. The last of `nodes` is the current one. A node
-    that ends by itself is started again while `kept` is true."""
+    """A place for one node at a time, with its own proxy and clock. The last of `nodes` is the current node."""
 
     name: str
     wire: Wire | None = None
     clock: Clock | None = None
     nodes: list[Node] = field(default_factory=list)
-    kept: bool = True
+    kept: bool = True  # a node that ends by itself is started again
     ended_at: float | None = None  # when the end was first seen, monotonic
 
     @property
@@ -83,8 +82,7 @@ class Fleet:
         host.kept, host.ended_at = True, None
 
     def tend(self) -> None:
-        """Start nodes again, `RESTART` seconds after their end was seen, as a service manager does. A node that cannot
-        reach its database at its start ends by itself."""
+        """Start nodes that have ended again, as a service manager does. One cause is a database away at their start."""
         for host in self.hosts:
             if not host.kept or host.up:
                 continue
@@ -104,12 +102,11 @@ class Fleet:
         return [host for host in self.hosts if host.up]
 
     def leaving(self, name: str) -> bool:
-        """Return True if the node of this name was asked to leave. Called from the watcher's thread."""
+        """Return True if the node of this name was asked to leave."""
         return any(node.leaving for node in self._nodes() if node.name == name)
 
     def stop(self, timeout: float) -> list[str]:
-        """Ask all nodes to leave, and kill each that has not ended within `timeout` seconds of its turn. Return the
-        names of the killed ones."""
+        """Ask all nodes to leave, kill each after `timeout` seconds, and return the names of the killed nodes."""
         for host in self.hosts:
             host.kept = False
             for node in host.nodes:

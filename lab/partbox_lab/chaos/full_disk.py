@@ -46,13 +46,13 @@ class OwnDisk:
 
 
 class FullDisk:
-    """The fault of a full disk. `publish` publishes one event or raises `psycopg.OperationalError`. A session stays
-    open as a witness, and its loss shows that the server has ended."""
+    """The fault of a full disk. `publish` publishes one event or raises `psycopg.OperationalError`."""
 
     def __init__(self, place: Workspace, disk: SmallDisk, publish: Callable[[], None]) -> None:
         self._place = place
         self._disk = disk
         self._publish = publish
+        # A session whose loss shows that the server has ended.
         self._witness: Connection[object] | None = None
         self.since = 0.0
 
@@ -62,8 +62,7 @@ class FullDisk:
         return self._witness is not None
 
     def begin(self, wal: bool) -> None:
-        """Fill the disk. With `wal`, write WAL until the server ends. Raise `OperationalError` if the server is
-        away."""
+        """Fill the disk, with `wal` until the server ends. Raise `OperationalError` if the server is away."""
         self._witness, self.since = self._place.connect("chaos"), now()
         self._disk.fill()
         if wal:
@@ -72,8 +71,8 @@ class FullDisk:
                     statements.write_wal(conn, self._place.schema, WAL)
 
     def end(self) -> bool:
-        """Make room, start the server if it has ended, publish, and return True if it had ended. Raise `PartboxError`
-        if publishing does not work within `PATIENCE` seconds."""
+        """Make room, restart the server if it has ended, publish, and return True if it had ended. Raise `PartboxError`
+        if publishing fails for `PATIENCE` seconds."""
         witness, self._witness = self._witness, None
         if witness is None:
             return False
@@ -83,7 +82,6 @@ class FullDisk:
             return not _answers(witness)
 
     def _go_on(self) -> None:
-        """Start the server if it has ended, and publish until that succeeds."""
         until = time.monotonic() + PATIENCE
         while True:
             try:

@@ -8,11 +8,10 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class HandlerFault:
-    """A fault of handlers: "calm", "fail", "hang", or "block-gil". The last two are for the one handler that takes
-    `ticket`."""
+    """A fault of handlers: "calm", "fail", "hang", or "block-gil"."""
 
     kind: str = "calm"
-    ticket: str = ""
+    ticket: str = ""  # for "hang" and "block-gil", which one handler takes
 
 
 class FaultFile:
@@ -32,8 +31,7 @@ class FaultFile:
         new.replace(self._path)
 
     def now(self) -> HandlerFault:
-        """Return the current fault. The file is read again only if it was replaced, because handlers ask at each
-        call."""
+        """Return the current fault. The file is read again only if it was replaced."""
         try:
             changed = self._path.stat().st_ino, self._path.stat().st_mtime_ns
         except FileNotFoundError:
@@ -43,7 +41,7 @@ class FaultFile:
         return self._faults
 
     def take(self, ticket: str) -> bool:
-        """Take a ticket. Return True for the first handler of all processes, and False for the others."""
+        """Return True for the first handler of all processes that takes the ticket."""
         try:
             os.close(os.open(self._tickets / ticket, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError:

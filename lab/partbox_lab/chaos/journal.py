@@ -1,5 +1,5 @@
-"""The journal of handler calls: each worker process appends to a file of its own, one line at the start of a call and
-one at its end. A line is one write, so a killed process leaves whole lines."""
+"""The journal of handler calls: each worker process appends to a file of its own, a line for a start and one for an
+end. A line is one write, so a killed process leaves whole lines."""
 
 import json
 import os
@@ -16,8 +16,7 @@ from partbox.platform import boottime as now
 
 @dataclass(slots=True)
 class HandlerCall:
-    """One call of a handler. `end` is None while the handler runs, and stays None if it never ended. After a failed
-    call the event is still undelivered."""
+    """One call of a handler."""
 
     event: str
     aggregate: str | None
@@ -27,9 +26,9 @@ class HandlerCall:
     attempt: int
     pid: int
     start: float  # seconds of the boot clock, as is `end`
-    end: float | None = None
+    end: float | None = None  # None while it runs, or if it never ended
     wall: float = 0.0  # seconds since 1970, by the process's calendar
-    failed: bool = False
+    failed: bool = False  # the event is still undelivered
 
     @property
     def done(self) -> bool:
@@ -38,8 +37,7 @@ class HandlerCall:
 
 
 class JournalWriter:
-    """The journal of the current process. The file is opened at the first line, since importing an application must
-    write nothing."""
+    """The journal of the current process, opened at the first line: importing an application writes nothing."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -47,8 +45,7 @@ class JournalWriter:
 
     @contextmanager
     def noted(self, event: Any) -> Iterator[str]:
-        """Note the start of a handler call, and its end unless the block raises or is cancelled. Yield the key of the
-        call for `failed`."""
+        """Note the start of a call, and its end unless the block raises or is cancelled. Yield a key for `failed`."""
         started = now()
         call = f"{event.event_id}/{event.epoch}/{event.attempt}/{started!r}"
         self._write(

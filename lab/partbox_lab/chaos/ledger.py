@@ -26,12 +26,11 @@ class Accounts:
         self.schema = schema
 
     def open(self, conn: Connection[Any], names: Sequence[str]) -> None:
-        """Insert accounts."""
+        """Insert accounts that start at 0."""
         statements.open_accounts(conn, self.schema, list(names))
 
     def raised(self, conn: Connection[Any], names: Sequence[str], burst: int = 1) -> list[tuple[str, int]]:
-        """Add `burst` to the number of each account and return the pairs of name and number that this adds. The rows
-        stay locked until the transaction ends."""
+        """Lock accounts, raise their numbers by `burst`, and return each name with its new numbers in order."""
         rows = statements.raise_numbers(conn, self.schema, names, burst)
         return [(name, seq) for name, last in rows for seq in range(last - burst + 1, last + 1)]
 
@@ -41,13 +40,13 @@ class Accounts:
 
 
 class Ledger:
-    """The committed events of a run, and the means to publish more. All publishers share `names`, and each other list
-    of accounts belongs to one publisher. Threads share a ledger."""
+    """The committed events of a run, and the means to publish more."""
 
     def __init__(self, outbox: Outbox, count: int) -> None:
         self._outbox = outbox
         self._silent = Outbox(outbox.settings.dsn, schema=outbox.settings.schema_name, bell="off")
         self._accounts = Accounts(outbox.settings.schema_name)
+        # All publishers share `names`. Each other list belongs to one publisher.
         self.names = [f"account-{number:03}" for number in range(count)]
         self.prepared = [f"prepared-{number:03}" for number in range(count // 4)]
         self.held = [f"held-{number:03}" for number in range(count // 4)]
@@ -66,8 +65,7 @@ class Ledger:
         return self.published(conn, self._accounts.raised(conn, names, burst), size)
 
     def raised_silently(self, conn: Connection[Any], names: Sequence[str]) -> list[LoggedEvent]:
-        """Publish a numbered event for each account without the bell. A transaction that notifies cannot be
-        prepared."""
+        """Publish an event for each account without the bell: a transaction that notifies cannot be prepared."""
         return self._published(self._silent, conn, self._accounts.raised(conn, names, 1), 0)
 
     def published(
@@ -88,8 +86,7 @@ class Ledger:
         return self._noted(conn, [LoggedEvent(str(id), name, seq) for id, (name, seq) in zip(ids, order, strict=True)])
 
     def _noted(self, conn: Connection[Any], events: list[LoggedEvent]) -> list[LoggedEvent]:
-        """Note events in the same transaction. Should an acknowledgement of the commit be lost, the note still shows
-        that they were committed."""
+        # The note is in the same transaction: if the answer to the commit is lost, the note still proves it.
         statements.note(conn, self._accounts.schema, [(each.event, each.aggregate, each.seq) for each in events])
         return events
 
@@ -101,7 +98,7 @@ class Ledger:
         return self._noted(conn, [LoggedEvent(event, name, seq)])
 
     def leap(self, conn: Connection[Any], ids: int) -> None:
-        """Use up ids at once."""
+        """Use up record ids at once."""
         statements.leap(conn, self._accounts.schema, ids)
 
     def committed(self, events: Iterable[LoggedEvent]) -> None:
@@ -120,7 +117,7 @@ class Ledger:
         return len(self._committed)
 
     def truth(self, conn: Connection[Any]) -> list[LoggedEvent]:
-        """Return all committed events: those acknowledged, and those noted in the database."""
+        """Return all committed events: the noted events, and the acknowledged events that should be among them."""
         noted = [LoggedEvent(*row) for row in statements.noted(conn, self._accounts.schema)]
         with self._lock:
             return list((self._committed | {each.event: each for each in noted}).values())

@@ -1,8 +1,5 @@
-"""TCP proxies between nodes and the database, which can delay, hang, or cut connections.
-
-All proxies run in the event loop of one thread. Other threads call `Network`, which passes every call to that loop and
-waits for its result.
-"""
+"""TCP proxies between nodes and the database, which can delay, hang, or cut connections. They run in one thread's
+loop."""
 
 import asyncio
 import threading
@@ -27,8 +24,8 @@ class Link:
 
 
 class Wire:
-    """A proxy in front of the database for one node, with a state for all its connections. Its methods run in the
-    network's loop."""
+    """A proxy between one node and the database. All its connections share a state, and each may hang alone. Called in
+    the network's loop."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host = host
@@ -48,13 +45,13 @@ class Wire:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def set(self, state: str) -> None:
-        """Change the state. `CUT` aborts the open connections and refuses new ones."""
+        """Change the state. `CUT` aborts the open connections and refuses others."""
         self._state = state
         if state == CUT:
             self._abort()
 
     async def stick(self, which: float) -> Link | None:
-        """Let one connection hang and return it, or None if there is none. `which` selects it: 0 to 1."""
+        """Let one connection hang and return it, or None without any. `which` selects it: 0 to below 1."""
         free = [link for link in self._links if not link.stuck]
         if not free:
             return None
@@ -67,7 +64,7 @@ class Wire:
         link.stuck = False
 
     def end(self) -> None:
-        """Cut all connections for good, also those being made, and cancel their tasks."""
+        """Cut all connections for good, including connections just being made, and cancel their tasks."""
         self._state = CUT
         self._abort()
         for carried in self._carried:
@@ -126,12 +123,11 @@ class Wire:
         return await asyncio.open_connection(self._host, self._port)
 
     async def _pump(self, link: Link, source: asyncio.StreamReader, sink: asyncio.StreamWriter, answers: bool) -> None:
-        """Copy bytes from source to sink until either ends, as the state allows. `answers` is true for bytes that come
-        from the database: `HALF` holds those back only."""
         try:
             while data := await source.read(CHUNK):
                 if self._state == DELAY:
                     await asyncio.sleep(SLOW)
+                # `HALF` holds back the bytes from the database only.
                 while link.stuck or self._state == HANG or (self._state == HALF and answers):
                     if self._state == CUT:
                         return
@@ -147,7 +143,7 @@ class Wire:
 
 
 class Network:
-    """All proxies of a run and the thread that runs them. Any other thread may call its methods."""
+    """A thread that runs all proxies of a run. Any other thread may call its methods."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = host, port
@@ -179,8 +175,7 @@ class Network:
         self._do(wire.loosen(link))
 
     def stop(self) -> None:
-        """Cut all connections, then end the thread and its loop. A network that was never started can be stopped
-        too."""
+        """Cut all connections and end the thread. A network that was never started can be stopped too."""
         if self._thread.is_alive():
             self._do(self._end())
             self._loop.call_soon_threadsafe(self._loop.stop)

@@ -48,8 +48,7 @@ def spawn(arguments: Sequence[str], folder: Path, environment: Mapping[str, str]
 
 
 class Node:
-    """A supervisor and its worker processes, started at once. Settings become environment variables: `lease=2` is
-    `PARTBOX_LEASE=2`. `leaving` is true once it was asked to leave, since its end is expected then."""
+    """A supervisor and its worker processes, started at once. The setting `lease=2` becomes `PARTBOX_LEASE=2`."""
 
     def __init__(
         self,
@@ -62,6 +61,7 @@ class Node:
     ) -> None:
         self.name = name
         self.log_file = folder / f"{name}.log"
+        # True once the node was asked to leave, so that its end is expected.
         self.leaving = False
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PARTBOX_")}
         environment |= {f"PARTBOX_{key.upper()}": str(value) for key, value in settings.items()}
@@ -70,7 +70,7 @@ class Node:
 
     @property
     def pid(self) -> int:
-        """The supervisor's process id."""
+        """The supervisor's process id, which is the group's id too."""
         return self.process.pid
 
     @property
@@ -84,7 +84,7 @@ class Node:
         return processes.group(self.pid)
 
     def workers(self) -> list[int]:
-        """Return the process ids of the workers, also of those still starting."""
+        """Return the process ids of the workers, including workers that are still starting."""
         return [pid for pid in self.family() if "--multiprocessing-fork" in arguments(pid)]
 
     def signal_all(self, number: signal.Signals) -> None:
@@ -98,8 +98,7 @@ class Node:
             self.process.send_signal(signal.SIGTERM)
 
     def end(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds until all processes have ended, then kill the rest. Return True if none was
-        killed."""
+        """Wait up to `timeout` seconds for all processes, kill the rest, and return True if none was killed."""
         until = time.monotonic() + timeout
         while self.family() and time.monotonic() < until:
             self.process.poll()

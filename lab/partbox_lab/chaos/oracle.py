@@ -3,12 +3,12 @@
 The events of an aggregate are numbered in the order of publishing. A history is right if:
 
 - every committed event has a call that ended without an error
-- no call starts before every earlier event of its aggregate has ended once, and within one epoch the numbers only rise.
-  A crash may repeat a suffix in order, under a new epoch.
+- no call starts before all earlier events of its aggregate have ended once, and numbers only rise within an epoch. So a
+  crash may repeat a suffix in order, under a new epoch.
 - a call starts under the highest epoch seen in its partition so far
 - no two calls of one aggregate run at the same time
 
-An event whose call failed may come again. Other repeats are counted here, and `explained_duplicates` judges them.
+Retries of failed calls are right. `explained_duplicates` judges other repeats.
 """
 
 from collections import defaultdict
@@ -59,8 +59,7 @@ class HistoryVerdict:
 
 
 def judge(published: Iterable[LoggedEvent], deliveries: Iterable[HandlerCall]) -> HistoryVerdict:
-    """Return the verdict on all handler calls of a run. Calls for unpublished events count as unknown and as nothing
-    else."""
+    """Return the verdict on a history. Calls for unpublished events count as unknown and as nothing else."""
     numbered = {one.event: one for one in published}
     verdict = HistoryVerdict()
     history: list[HandlerCall] = []
@@ -81,8 +80,7 @@ def judge(published: Iterable[LoggedEvent], deliveries: Iterable[HandlerCall]) -
 
 
 def repeats(history: Iterable[HandlerCall]) -> Iterator[tuple[HandlerCall, HandlerCall]]:
-    """Yield each repeated call after the one before it. A failed call does not count as one before, since its event is
-    retried by design."""
+    """Yield each repeated call after the one before it. Failed calls are not compared, as their events are retried."""
     last: dict[str, HandlerCall] = {}
     for delivery in history:
         if delivery.event in last:
@@ -109,15 +107,12 @@ def _stale(history: Iterable[HandlerCall]) -> Iterator[HandlerCall]:
 
 
 def _judge_order(verdict: HistoryVerdict, order: list[int], history: list[HandlerCall]) -> None:
-    """Add the calls of one aggregate that came too early or went back. `order` has the sequence numbers of all
-    committed events, sorted, and `history` the calls, by start."""
     first_end: dict[int, float] = {}
     for delivery in history:
         if delivery.done:
             assert delivery.end is not None
             first_end[_seq(delivery)] = min(delivery.end, first_end.get(_seq(delivery), delivery.end))
-    # For each number, the time at which all lower ones had first ended. A rolled back number is never given out twice,
-    # so the committed ones alone count.
+    # The time at which all events of the aggregate below a number have ended once.
     clear, latest = {}, 0.0
     for seq in order:
         clear[seq] = latest
@@ -139,8 +134,7 @@ def _seq(delivery: HandlerCall) -> int:
 
 
 def _overlaps(history: list[HandlerCall]) -> Iterator[tuple[HandlerCall, HandlerCall]]:
-    """Yield pairs of calls that ran at the same time. A call without an end counts as a moment, as its process was
-    killed in it."""
+    """Yield pairs of calls that ran at the same time. A killed call, without an end, counts as a moment."""
     running: HandlerCall | None = None
     for delivery in history:
         if running is not None and running.end is not None and delivery.start < running.end:

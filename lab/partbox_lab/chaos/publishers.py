@@ -1,8 +1,4 @@
-"""Threads that publish during a chaos run, each with its own shape of transaction.
-
-Each thread keeps one session, and opens a new one when it is cut. Events are entered into the ledger only after their
-commit was acknowledged.
-"""
+"""Threads that publish during a chaos run, each with a session and a shape of transactions of its own."""
 
 import random
 import threading
@@ -32,9 +28,8 @@ LOCK_TIMEOUT = "5s"
 
 
 class ChaosPublisher(threading.Thread):
-    """A thread that publishes random transactions until `stopping` is set. `interrupted` counts the transactions whose
-    outcome is unknown, and `refused` those for which the disk had no room. An unexpected error ends the thread and is
-    kept in `error`."""
+    """A thread that publishes random transactions until `stopping` is set. `interrupted` counts transactions of unknown
+    outcome, and `refused` counts those transactions that found no room on the disk."""
 
     pause = (0.01, 0.05)  # seconds between two transactions, from and to
     lingers = False  # True if a transaction stays open for long
@@ -51,7 +46,6 @@ class ChaosPublisher(threading.Thread):
         self.error: Exception | None = None
 
     def run(self) -> None:
-        """Publish in one session after the other until `stopping` is set."""
         try:
             while not self.stopping.is_set():
                 try:
@@ -118,7 +112,7 @@ class Short(ChaosPublisher):
 
 
 class Slow(ChaosPublisher):
-    """A publisher that pauses within its transactions. Others wait for its locks, or commit higher ids first."""
+    """A publisher that pauses within transactions: others wait for its locks, or commit higher ids first."""
 
     lingers = True
 
@@ -129,8 +123,7 @@ class Slow(ChaosPublisher):
 
 
 class Savepoints(ChaosPublisher):
-    """A publisher that rolls some of its savepoints back. Names are sorted, so that all publishers lock accounts in one
-    order."""
+    """A publisher that rolls some savepoints back. Names are sorted, so that locks are taken in one order."""
 
     def steps(self, conn: Connection[Any]) -> Iterator[list[LoggedEvent]]:
         for name in sorted(self.some(self.ledger.names, 4)):
@@ -144,7 +137,7 @@ class Savepoints(ChaosPublisher):
 
 
 class Copies(ChaosPublisher):
-    """A publisher of large bursts: large ones go by `COPY`, smaller ones by one `INSERT`."""
+    """A publisher of large bursts: most go by `COPY`, small bursts by one `INSERT`."""
 
     pause = (1.0, 3.0)
 
@@ -153,7 +146,7 @@ class Copies(ChaosPublisher):
 
 
 class Unlocked(ChaosPublisher):
-    """A publisher that locks no account. Its events have no numbers, and some have no aggregate."""
+    """A publisher that locks no account. The events have no numbers, and some have no aggregate."""
 
     def steps(self, conn: Connection[Any]) -> Iterator[list[LoggedEvent]]:
         names = [*(f"free-{number}" for number in range(10)), None]
@@ -170,7 +163,6 @@ class TwoPhase(ChaosPublisher):
 
     @property
     def prefix(self) -> str:
-        """The prefix of its transaction identifiers, unique to this run."""
         return self.place.named("prepared ")
 
     def begin(self, conn: Connection[Any]) -> None:
@@ -179,8 +171,7 @@ class TwoPhase(ChaosPublisher):
         conn.autocommit = False
 
     def transact(self, conn: Connection[Any]) -> None:
-        """Prepare a transaction, wait, and commit it or roll it back. A prepared transaction cannot notify, so its
-        events are published without the bell."""
+        """Prepare a transaction, wait, and commit it or roll it back."""
         self._number += 1
         gid = f"{self.prefix}{self._number}"
         conn.tpc_begin(gid)
@@ -201,8 +192,7 @@ class TwoPhase(ChaosPublisher):
 
 
 class HeldOpen(ChaosPublisher):
-    """A publisher that keeps its transaction open for seconds. It uses accounts of its own, since others would wait for
-    their locks."""
+    """A publisher that keeps transactions open for seconds, on accounts of its own."""
 
     pause = (0.1, 1.0)
     lingers = True
@@ -224,7 +214,6 @@ class Asked(ChaosPublisher):
 
     @property
     def asked(self) -> bool:
-        """True if the time given to `ask` is not over."""
         return time.monotonic() < self._until
 
     def transact(self, conn: Connection[Any]) -> None:
@@ -233,7 +222,7 @@ class Asked(ChaosPublisher):
 
 
 class Large(Asked):
-    """A publisher of payloads as large as the library accepts. Plain SQL inserts even larger ones now and then."""
+    """A publisher of payloads as large as the library accepts. Some are inserted by SQL and even larger."""
 
     def steps(self, conn: Connection[Any]) -> Iterator[list[LoggedEvent]]:
         for name in self.some(self.ledger.large, 3):
@@ -244,9 +233,8 @@ class Large(Asked):
 
 
 class Leaping(Asked):
-    """A publisher that keeps one transaction open until `let_go` is set. Whenever asked, another session uses up `LEAP`
-    ids at once, so that the ids of the open transaction fall far behind. Only the aggregates that it has locked may
-    wait for it."""
+    """A publisher that keeps one transaction open until `let_go` is set. On request, another session leaves its ids
+    `LEAP` behind. Only events of the aggregates that it has locked may wait for it."""
 
     def __init__(self, place: Workspace, ledger: Ledger, seed: str) -> None:
         super().__init__(place, ledger, seed)
@@ -282,7 +270,6 @@ def stop(all_of_them: Sequence[ChaosPublisher], wait: Callable[[float], object])
 
 
 def resolve(conn: Connection[Any], schema: str, prefix: str) -> None:
-    """Commit the prepared transactions whose identifiers begin with the prefix. The connection must be outside a
-    transaction."""
+    """Commit the prepared transactions with this prefix. The connection must be outside a transaction."""
     for gid in statements.prepared(conn, schema, prefix):
         conn.tpc_commit(gid)

@@ -46,7 +46,7 @@ class ChaosReport:
     drain_seconds: float
     interrupted_by_user: bool
     restarted: int  # nodes that had ended by themselves, as without a database at their start
-    segments: Mapping[str, int]  # steps of maintenance, without killed ones
+    segments: Mapping[str, int]  # steps of maintenance, without killed steps
     remedies: int  # lines of the nodes' logs with a remedy for a full disk
     faults: Mapping[str, int]  # that happened, by name
     missed: Mapping[str, int]  # faults that found no target
@@ -76,7 +76,7 @@ class ChaosReport:
         return summary_table(self._rows())
 
     def verdict(self) -> Text:
-        """Return the last line: all promises kept, or the broken ones and the folder with the history."""
+        """Return the last line: all promises kept, or the broken promises and the folder with the history."""
         if self.ok:
             return Text(f"every promise was kept (seed {self.seed})", style="bold green")
         broken = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in self.violations.items() if count)

@@ -1,8 +1,5 @@
-"""Faults of the nodes' role and of the server's notification queue, on a server of the run's own.
-
-The nodes connect as a role that owns nothing, as recommended. A fault revokes a privilege, hides rows, or limits
-connections, and restores everything later.
-"""
+"""Faults of the nodes' role and of the server's notification queue, on a server of the run's own. The role owns
+nothing, as recommended, and everything taken from it is restored later."""
 
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -34,8 +31,8 @@ RETRY: Final = 0.2  # seconds until a restoration that met a lock is tried again
 
 
 class Rights:
-    """Faults that restrict the nodes' role. Each returns a text for the log, or None if it failed, and adds its end to
-    `undo`. `disturbances` get the times in which nodes could not save."""
+    """Faults that restrict the nodes' role. Each returns a log text, or None if it failed. `disturbances` get the times
+    in which nodes could not save."""
 
     def __init__(self, place: Workspace, undo: DeferredUndo, disturbances: list[Disturbance]) -> None:
         self._place = place
@@ -66,8 +63,7 @@ class Rights:
             return None
 
     def fill(self, step: ScheduledFault) -> str | None:
-        """Fill the server's notification queue for a time. A listening session in an open transaction keeps its
-        notifications there."""
+        """Fill the server's notification queue for a time, behind a session that reads none."""
         close = ExitStack()
         try:
             stuck = close.enter_context(closing(self._place.connect("chaos")))
@@ -82,8 +78,6 @@ class Rights:
     def _for_a_while(
         self, step: ScheduledFault, change: tuple[str, str, str], back: tuple[str, str, str], what: str
     ) -> str | None:
-        """Make a change and undo it after the fault's time. An undo that fails is tried again every `RETRY` seconds.
-        Return None if the change failed."""
         at = now()
         if not self._change(*change):
             return None
@@ -98,7 +92,7 @@ class Rights:
         return f"{what}, for {step.lasts:.1f} s"
 
     def _change(self, change: str, relation: str, what: str) -> bool:
-        """Make a change of rights. Return False if the server is away, or a lock cannot be had in time."""
+        """Return False if the server is away, or a lock cannot be had in time."""
         try:
             with self._place.connect("chaos") as conn:
                 statements.change_rights(conn, self._place.schema, change, relation, what)

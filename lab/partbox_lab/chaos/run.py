@@ -1,8 +1,7 @@
 """A chaos run from its start to its report.
 
-`perform` starts nodes, publishers, and a watcher in a database of their own. One thread carries out the scheduled
-faults, ends them, and starts nodes again. When the time is over, the publishers stop, all faults are mended, and the
-run waits until every event is delivered. Then `explained_duplicates.explain` judges the history.
+One thread carries out the scheduled faults, ends them, and tends the nodes. When the time is over, publishers stop, all
+faults are undone, and the run waits until every event is delivered. Then the history is judged.
 """
 
 import time
@@ -73,9 +72,9 @@ def perform(plan: ChaosPlan, out: TextIO, inspect: Inspect | None = None) -> Cha
     """Run one chaos plan, write progress to `out`, and return the report. `inspect` is called before the database is
     removed.
 
-    The first Ctrl-C ends publishing and faults early, and the run is judged all the same. A second one also ends the
-    wait for deliveries. The database and the folder are removed, unless a promise was broken or `keep` is set. Raise
-    `PartboxError` or `psycopg.Error` if the run cannot go on.
+    The first Ctrl-C ends publishing and faults early, and the run is still judged. A second one also ends the wait for
+    deliveries. Nothing is left of the run, unless a promise was broken or `keep` is set. Raise `PartboxError` or
+    `psycopg.Error` if the run cannot go on.
     """
     disk = OwnDisk(any(FAULTS[name].needs == "disk" for name in plan.faults))
     with Interrupts() as interrupts, chaos_workspace(plan.dsn, plan.schema, plan.keep, disk) as where:
@@ -87,8 +86,6 @@ def perform(plan: ChaosPlan, out: TextIO, inspect: Inspect | None = None) -> Cha
 
 
 class _Run:
-    """One chaos run and all its parts."""
-
     def __init__(self, plan: ChaosPlan, where: Workspace, disk: OwnDisk, interrupts: Interrupts, out: TextIO) -> None:
         self._plan = plan
         self._place = where
@@ -110,7 +107,6 @@ class _Run:
         )
 
     def run(self) -> ChaosReport:
-        """Run all phases and return the report. Processes and threads are ended in any case."""
         for name, reason in self._capabilities.skipped.items():
             self._say(f"no {name}: {reason}")
         try:
@@ -124,8 +120,7 @@ class _Run:
         return report
 
     def _start(self) -> None:
-        """Start the nodes, wait until they own all partitions, and start the publishers. The time of the run counts
-        from then on."""
+        """Start the nodes, and the publishers once nodes own all partitions. The run's time counts from then on."""
         with self._place.connect("chaos") as conn:
             self._ledger.open(conn)
         if set(KILLS) & set(self._capabilities.faults):
@@ -142,8 +137,7 @@ class _Run:
             publisher.start()
 
     def _disturb(self) -> None:
-        """Carry out the scheduled faults until the time is over. Then mend everything and stop the publishers, except
-        those whose transaction must stay open."""
+        """Carry out the schedule until the time is over, undo all faults, and stop the publishers except `Leaping`."""
         steps = list(schedule(self._plan.seed, self._plan.seconds, self._capabilities.faults))
         while self._elapsed < self._plan.seconds and not self._interrupts.asked.is_set():
             while steps and steps[0].at <= self._elapsed:
@@ -161,9 +155,8 @@ class _Run:
                 resolve(conn, self._plan.schema, self._place.named("prepared "))
 
     def _drain(self) -> bool:
-        """Wait until every event is done and return True if that happened in time. The first wait runs beside the open
-        transactions of the `Leaping` publishers, which must hold up no other event. The second one follows their
-        end."""
+        """Wait until every event is done, and return True if that happened in time. The first wait runs beside the
+        transactions of `Leaping` publishers, which must hold up no other event."""
         with self._place.connect("chaos") as conn:
 
             def left() -> int:
@@ -194,7 +187,6 @@ class _Run:
         return self._fleet.stop(TO_LEAVE)
 
     def _judge(self, drained: bool, drain_seconds: float, stuck: list[str]) -> ChaosReport:
-        """Collect the history, judge it, and return the report. The history is kept if anything is wrong."""
         self._watcher.stopping.set()
         self._watcher.join()
         for name in stuck:
@@ -231,8 +223,8 @@ class _Run:
         )
 
     def _happened(self) -> dict[str, Any]:
-        """Return the fields of the report that count events of the run. A kill of segment maintenance counts as missed
-        until a backend was really killed."""
+        """Return the report's counts of faults and their traces. A requested kill that never struck counts as
+        missed."""
         unmet = Counter({name: self._injector.done[name] for name in KILLS}) - self._churn.killed
         return {
             "interrupted": sum(each.interrupted for each in self._publishers),
@@ -246,7 +238,6 @@ class _Run:
         }
 
     def _end(self) -> None:
-        """Stop all threads and kill all nodes."""
         self._churn.stopping.set()
         for publisher in self._publishers:
             publisher.stopping.set()

@@ -14,8 +14,7 @@ LAST = 1.0  # seconds before the end in which no fault begins
 
 @dataclass(frozen=True, slots=True)
 class ScheduledFault:
-    """A fault to carry out. Its target is unknown before the run: `who` and `how`, from 0 to below 1, choose among the
-    candidates then."""
+    """A fault to carry out. `who` and `how`, from 0 to below 1, choose its target among the candidates of that time."""
 
     at: float  # seconds from the start
     fault: str

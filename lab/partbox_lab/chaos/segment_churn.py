@@ -1,8 +1,4 @@
-"""Segment maintenance during a chaos run, at a pace no real table has, and kills in the middle of its steps.
-
-One thread uses up ids and attaches, empties, and drops small segments all the time. A kill has another session
-terminate the backend while its step holds the lock on a table.
-"""
+"""Attach, empty, and drop small segments all the time, and have some steps killed in the middle."""
 
 import threading
 import time
@@ -49,8 +45,7 @@ class Leftover:
 
 
 def following(segments: Sequence[Segment], drawn: int) -> Iterator[IdRange]:
-    """Yield id ranges for the segments to attach, until `AHEAD` small ones are above the newest id. Ranges skip
-    existing segments."""
+    """Yield the next id ranges to attach, until `AHEAD` small segments are above the newest id."""
     there = sorted((each.lower, each.upper) for each in segments if each.lower is not None and each.upper is not None)
     small = [upper for lower, upper in there if lower > drawn and upper - lower == SIZE]
     start = max([drawn + AHEAD * SIZE, *small])
@@ -63,8 +58,7 @@ def following(segments: Sequence[Segment], drawn: int) -> Iterator[IdRange]:
 
 
 class SegmentChurn(threading.Thread):
-    """A thread that attaches, empties, and drops segments. `done` counts its steps, and `killed` the ones that were
-    killed, by fault."""
+    """A thread that changes segments. `done` counts its steps, and `killed` counts the killed steps by fault."""
 
     def __init__(self, place: Workspace) -> None:
         super().__init__(name="chaos-segments", daemon=True)
@@ -78,7 +72,7 @@ class SegmentChurn(threading.Thread):
         self.error: Exception | None = None
 
     def begin(self) -> None:
-        """Use up the ids of the first, large segment, so that the small ones are reached soon, and start the thread."""
+        """Use up most ids of the first segment, which is large, and start the thread."""
         with self._place.connect(ROLE) as conn:
             drawn = steps.drawn(conn, self._schema)
             ends = [each.upper for each in steps.segments(conn, self._schema) if each.upper and each.upper > drawn]
@@ -86,13 +80,10 @@ class SegmentChurn(threading.Thread):
         self.start()
 
     def kill(self, fault: str) -> None:
-        """Have the next step of a fault's kind killed. The request stands until a kill succeeds. Called from the run's
-        thread."""
+        """Have the next step of a fault's kind killed. The request stands until a kill succeeds."""
         self._asked.add(fault)
 
     def run(self) -> None:
-        """Maintain segments, in a new session whenever the last one was killed. An unexpected error ends the thread and
-        is kept in `error`."""
         while not self.stopping.is_set():
             try:
                 with self._place.connect(ROLE) as conn:
@@ -105,8 +96,7 @@ class SegmentChurn(threading.Thread):
                 return
 
     def left_over(self) -> list[Leftover]:
-        """Stop the thread, purge until nothing is left or `LOOKS` purges have run, and return the rest. Empty if the
-        thread never started."""
+        """Stop the thread, purge everything, and return the remains. Empty if the thread never started."""
         if self.ident is None:
             return []
         self.stopping.set()
@@ -141,16 +131,14 @@ class SegmentChurn(threading.Thread):
         return problem
 
     def _take(self, conn: Connection[Any], fault: str, step: Callable[[], str | None]) -> None:
-        """Try one step. A step that finds its lock taken or has a problem is not counted, and the next look tries it
-        again."""
         if fault in self._asked:
             self._die(conn, fault, step)
         elif try_step(step) is None:
             self.done[KILLS[fault]] += 1
 
     def _die(self, conn: Connection[Any], fault: str, step: Callable[[], str | None]) -> None:
-        """Run a step in a transaction and wait in it for the killer, who strikes in the step or before its commit. If
-        something is in the way of the step, the next one is killed."""
+        """Run a step that is killed, or killed before its commit. An obstacle to the step leaves the request for the
+        next step."""
         over, struck = threading.Event(), threading.Event()
         killer = threading.Thread(target=self._strike, args=(conn.info.backend_pid, over, struck), daemon=True)
         killer.start()
@@ -166,8 +154,7 @@ class SegmentChurn(threading.Thread):
                 self._asked.discard(fault)
 
     def _strike(self, pid: int, over: threading.Event, struck: threading.Event) -> None:
-        """Terminate the backend as soon as it holds an exclusive lock on a table, which only the change itself takes.
-        Give up when `over` is set."""
+        """Kill the backend when it holds the exclusive lock that only the change itself takes, unless `over` is set."""
         with suppress(psycopg.OperationalError), self._place.connect("chaos") as conn:
             while not over.wait(GLANCE):
                 if statements.strike(conn, self._schema, pid):

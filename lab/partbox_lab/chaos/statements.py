@@ -1,4 +1,4 @@
-"""The SQL statements of chaos runs, one function each. Their texts are in sql/chaos.sql."""
+"""The SQL statements of chaos runs, one function each, with their texts in sql/chaos.sql."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -86,7 +86,7 @@ def cursors(conn: Conn, schema: str) -> list[Row]:
 
 
 def left(conn: Conn, schema: str) -> int:
-    """Return the number of records that are not done, parked ones included."""
+    """Return the number of records that are not done, including parked records."""
     ((count,),) = conn.execute(query("chaos_left", schema), {}).fetchall()
     return int(count)
 
@@ -166,8 +166,7 @@ def make_role(dsn: str, conn: Conn, schema: str) -> None:
 
 
 def change_rights(conn: Conn, schema: str, change: str, relation: str, what: str) -> None:
-    """Change the rights of the nodes' role, or restart a sequence. `change` is one of the cases of `chaos_change`:
-    take, give, hide, show, renew, limit."""
+    """Change the rights of the nodes' role or restart a sequence, by a case of `chaos_change` such as "take"."""
     conn.execute(query("chaos_change", schema), {"change": change, "relation": relation, "what": what})
     conn.execute(query("chaos_apply", schema))
 
@@ -178,8 +177,7 @@ def small_queue(conn: Conn, schema: str) -> None:
 
 
 def fill_queue(stuck: Conn, conn: Conn, schema: str) -> None:
-    """Fill the server's notification queue until it accepts no more. `stuck` stays behind in an open transaction and
-    listens, so the server keeps every notification until `stuck` is closed."""
+    """Fill the notification queue. `stuck` listens in an open transaction, which keeps all notifications there."""
     stuck.execute(query("chaos_listen", schema))
     stuck.autocommit = False
     stuck.execute(query("chaos_stay", schema))

@@ -26,7 +26,6 @@ class Tamperer(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        """Repeat the statement, in a new session after each error."""
         while not self._ended.wait(BEAT):
             try:
                 with self._place.connect("chaos") as conn:

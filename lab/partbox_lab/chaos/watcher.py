@@ -41,9 +41,10 @@ class Regress:
     after: int
 
 
+# Cursors may go back after a crash of the server, since they are saved asynchronously. Epochs never may. A snapshot may
+# while the last id rises, as a late unfinished record below holds it back.
 def regresses(before: Mapping[int, StoredCursor], after: Mapping[int, StoredCursor], crashed: bool) -> list[Regress]:
-    """Return the numbers that went back. After a crash of the server only epochs count, since cursors are saved
-    asynchronously. A snapshot may go back while the last id rises, as a late unfinished record below holds it back."""
+    """Return the stored numbers that went back, though nothing permits it."""
     return [one for number, old in before.items() for one in _regresses(old, after[number], crashed)]
 
 
@@ -78,8 +79,7 @@ class _Member:
 
 
 class Watcher(threading.Thread):
-    """A thread that reads instances and cursors five times a second. `leaving(node)` is true if the node was asked to
-    leave, so that the end of its instances is no loss."""
+    """A thread that polls instances and cursors. The end of an instance is no loss if `leaving(node)` is true."""
 
     def __init__(self, place: Workspace, leaving: Callable[[str], bool]) -> None:
         super().__init__(name="chaos-watcher", daemon=True)
@@ -94,7 +94,6 @@ class Watcher(threading.Thread):
         self.error: Exception | None = None
 
     def run(self) -> None:
-        """Look until `stopping` is set. An unexpected error ends the thread and is kept in `error`."""
         while not self.stopping.is_set():
             try:
                 with self._place.connect(ROLE) as conn:
@@ -109,8 +108,7 @@ class Watcher(threading.Thread):
                 return
 
     def crashed(self, so: bool = True) -> None:
-        """Expect that a crash of the server loses asynchronous commits: the first look of the next session accepts
-        cursors that went back. False withdraws that."""
+        """Expect, or no longer expect, that a crash loses asynchronous commits before the next session."""
         self._crashed = so
 
     @property
@@ -141,8 +139,7 @@ class Watcher(threading.Thread):
         self._cursors = cursors
 
     def _compare(self, members: Sequence[tuple[UUID, str, int, float]], asked: float) -> None:
-        """Note a loss for each instance whose row is gone though its node was not asked to leave. The loss begins at
-        its last heartbeat."""
+        """Note a loss, from the last heartbeat on, for each instance that is gone without a request to leave."""
         there = {id: _Member(pid, node, asked - silent) for id, node, pid, silent in members}
         for id, gone in self._members.items():
             if id not in there and not self._leaving(gone.node):

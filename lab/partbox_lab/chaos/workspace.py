@@ -30,8 +30,8 @@ QUIET = 3 * LEASE  # seconds without a heartbeat after which a schema is abandon
 
 @contextmanager
 def chaos_workspace(dsn: str | None, schema: str, keep: bool, disk: OwnDisk) -> Iterator[Workspace]:
-    """Hold the workspace of a chaos run, with an embedded server on `disk` if that can be had. Raise `SettingsError` if
-    the schema exists and no earlier run has left it."""
+    """Hold the workspace of a run, its server on `disk` if that can be had. Raise `SettingsError` if the schema exists
+    already and no earlier run has left it."""
     found = None if dsn is None else _with_timeout(resolve(dsn))
     with workspace(
         found,
