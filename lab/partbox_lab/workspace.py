@@ -1,3 +1,5 @@
+"""A workspace that is removed after a run: a temporary folder, and a schema of its own in a database."""
+
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -18,28 +20,34 @@ from partbox.text.dsn import parts
 
 @dataclass(slots=True)
 class Workspace:
+    """The folder and the database of one run."""
 
     dsn: str
     schema: str
     folder: Path
-    server: Server | None
-    keep: bool = False
+    server: Server | None  # None: the database is the user's
+    keep: bool = False  # leave the schema and a copy of the folder
 
     def connect(self, role: str) -> Conn:
+        """Open an autocommit connection that pg_stat_activity shows with `role`."""
         dsn = make_conninfo(self.dsn, application_name=self.named(role))
         return psycopg.connect(dsn, autocommit=True, context=DEFAULTS, prepare_threshold=None)
 
     def named(self, role: str) -> str:
+        """Return the application name of a role's sessions, unique to this run."""
         return f"{self.folder.name} {role}"
 
     def move(self, server: Server) -> None:
+        """Put another running server at the address of the workspace's server, which has ended."""
         address = _address(self.dsn)
+        # The link of an earlier move. Without a move, the folder was removed with the server.
         address.unlink(missing_ok=True)
         address.symlink_to(_address(server.dsn))
         self.server = server
 
     @property
     def kept_folder(self) -> Path:
+        """The copy of the folder that is left if `keep` is set."""
         return self.folder.with_name(f"{self.folder.name}-kept")
 
 
@@ -54,6 +62,12 @@ def workspace(
     clear: Callable[[Conn], None] | None = None,
     under: Callable[[Path], AbstractContextManager[None]] = lambda folder: nullcontext(),
 ) -> Iterator[Workspace]:
+    """Hold a folder named after the program and a migrated schema, and remove both at the end.
+
+    Without `dsn`, the database is an embedded server in the folder, with these `binaries` and `options`, after
+    `under(folder)` has prepared its data folder. In the user's database, `clear(conn)` makes room for the schema or
+    raises. By default an existing schema raises `SettingsError`.
+    """
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder(program))
         if dsn is None:
@@ -80,6 +94,7 @@ def _embedded(schema: str, folder: Path, first: Server) -> Iterator[Workspace]:
             migrate(made.dsn, schema)
             yield made
         finally:
+            # After a crash, a start makes PostgreSQL release its shared memory.
             (made.server or first).start()
     finally:
         (made.server or first).stop("immediate")
@@ -88,6 +103,7 @@ def _embedded(schema: str, folder: Path, first: Server) -> Iterator[Workspace]:
 
 
 def _address(dsn: str) -> Path:
+    """Return the socket folder of an embedded server."""
     return Path(str(parts(dsn)["host"]))
 
 

@@ -53,8 +53,8 @@ def _noted(event: DeliveredEvent) -> Iterator[None]:
     with _writer.noted(event) as call:
         try:
             yield
-        # A timeout cancels the handler.
         except BaseException:
+            # A timeout cancels the handler.
             _writer.failed(call)
             raise
 

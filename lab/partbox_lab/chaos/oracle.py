@@ -34,16 +34,13 @@ class HistoryVerdict:
     lost: list[LoggedEvent] = field(default_factory=list)  # committed, and never handled to the end
     unknown: list[HandlerCall] = field(default_factory=list)  # handled, but never committed
     repeats: list[HandlerCall] = field(default_factory=list)  # later calls of events, but for retries after a failure
-    too_early: list[HandlerCall] = field(
-        default_factory=list
-    )  # started before an earlier event of the aggregate had ended
-    backwards: list[HandlerCall] = field(
-        default_factory=list
-    )  # not above the last event of the aggregate in the same epoch
+    # Started before an earlier event of the aggregate had ended.
+    too_early: list[HandlerCall] = field(default_factory=list)
+    # Not above the last event of the aggregate in the same epoch.
+    backwards: list[HandlerCall] = field(default_factory=list)
     stale: list[HandlerCall] = field(default_factory=list)  # started after a later epoch of the partition had begun
-    overlaps: list[tuple[HandlerCall, HandlerCall]] = field(
-        default_factory=list
-    )  # two calls of one aggregate at the same time
+    # Two calls of one aggregate at the same time.
+    overlaps: list[tuple[HandlerCall, HandlerCall]] = field(default_factory=list)
 
     def wrong(self) -> dict[str, int]:
         """Return the counts of violations that nothing excuses, without zeros."""

@@ -1,0 +1,1 @@
+"""The commands of the lab, which `partbox` finds by their entry points."""

@@ -1,3 +1,5 @@
+"""`partbox bench`: measures the budgets of this version on a database."""
+
 import os
 import sys
 from collections.abc import Iterator
@@ -47,6 +49,16 @@ def bench(
     plot: Plot = None,
     json: Json = False,
 ) -> None:
+    """Measure this version's budgets on a database, next to raw PostgreSQL in the same run.
+
+    The database and the machine should be idle otherwise. The schema is partbox_bench, and is removed at the end.
+    A full run takes long and needs 10 GB of disk for millions of records. --quick takes a minute or two and is rough.
+    With --growth it measures the costs of a log and a cluster that have grown.
+    Exit code 0: no budget was missed. 1: a budget was missed, or a line failed. 130: Ctrl-C ended the run. Extra: lab.
+
+    Example: partbox bench --quick
+    """
+    # Imported here, since no other command needs these modules.
     from partbox_lab.bench import FULL, GROWTH, LINES, QUICK, BenchPlan, perform
     from partbox_lab.bench.plot import draw, drawable
 
@@ -67,6 +79,7 @@ def bench(
 
 
 def _wanted(lines: "LineSet", only: list[str]) -> frozenset[str]:
+    """Return the names of the lines to measure. An unknown name is a usage error."""
     from partbox_lab.bench import chosen_lines
 
     try:
@@ -94,6 +107,7 @@ def _list(lines: "LineSet", wanted: frozenset[str], json: bool) -> None:
 
 @contextmanager
 def _stderr() -> Iterator[TextIO]:
+    """Yield a copy of the user's standard error, while the standard error of worker processes goes elsewhere."""
     sys.stderr.flush()
     with os.fdopen(os.dup(2), "w") as out:
         yield out
