@@ -1,12 +1,13 @@
 -- name: bench_load
--- Records with payloads of about 200 bytes, spread over 5,000 aggregates.
+-- Insert records with payloads of about 200 bytes, spread over 5,000 aggregates.
 insert into {schema}.record (partition, event_id, event_type, aggregate_type, aggregate_id, payload)
 select {schema}.partition_of(key), gen_random_uuid(), 'OrderPlaced', 'Order', key,
        json_build_object('number', n, 'note', repeat('x', 150))
   from generate_series(%(first)s::bigint, %(last)s::bigint) as n, lateral (select 'order-' || n %% 5000 as key) as k
 
 -- name: bench_load_skewed
--- The same, but one aggregate has half of them, and the others have shares by Zipf: the n-th has 1/n of what the first has.
+-- Insert records as bench_load does, but skewed: one aggregate gets half of them, and the others get shares by Zipf's
+-- law, the n-th 1/n of the first one's share.
 insert into {schema}.record (partition, event_id, event_type, aggregate_type, aggregate_id, payload)
 select {schema}.partition_of(key), gen_random_uuid(), 'OrderPlaced', 'Order', key,
        json_build_object('number', n, 'note', repeat('x', 150))
@@ -14,7 +15,7 @@ select {schema}.partition_of(key), gen_random_uuid(), 'OrderPlaced', 'Order', ke
        lateral (select case when n %% 2 = 0 then 'order-hot' else 'order-' || floor(power(5000, random() + 0 * n)) end as key) as k
 
 -- name: bench_load_large
--- Records with payloads of so many bytes: text that no compression makes small.
+-- Insert records with large payloads of a given size, in text that does not compress.
 insert into {schema}.record (partition, event_id, event_type, aggregate_type, aggregate_id, payload)
 select {schema}.partition_of('order-' || n), gen_random_uuid(), 'OrderPlaced', 'Order', 'order-' || n,
        json_build_object('number', n, 'note', noise)
@@ -23,94 +24,95 @@ select {schema}.partition_of('order-' || n), gen_random_uuid(), 'OrderPlaced', '
                   from generate_series(1, %(payload)s::integer / 24 + 0 * n::integer)) as made
 
 -- name: bench_vacuum
--- The log as autovacuum leaves it, so that none runs beside what is measured.
+-- Vacuum the log as autovacuum does, so that no autovacuum runs during the measurement.
 vacuum (analyze) {schema}.record
 
 -- name: bench_clear
--- Ids are not given out again.
+-- Empty the log. Ids continue.
 truncate {schema}.record
 
 -- name: bench_rewind
--- Every cursor at one position, and no owner. A higher epoch fences whoever might still save.
+-- Set every cursor to one position and remove all owners. A higher epoch fences old owners that might still save.
 update {schema}.partition p
    set assignee = null, owner = null, epoch = p.epoch + 1, claimed_at = null, suspect_until_id = null,
        snapshot = %(snapshot)s::pg_snapshot, last_id = %(last_id)s::bigint, floor_id = %(last_id)s::bigint,
        saved_at = null
 
 -- name: bench_unpark
--- Nothing is parked.
+-- Delete all parked rows.
 delete from {schema}.parked
 
 -- name: bench_position
--- The end of the log: what has committed is visible in the snapshot.
+-- Return the end of the log. All committed transactions are visible in the snapshot.
 select pg_current_snapshot()::text, coalesce(pg_sequence_last_value({sequence}), 0)
 
 -- name: bench_drained
--- Seconds from the first claim to the last save.
+-- Return the seconds from the first claim to the last save.
 select extract(epoch from max(p.saved_at) - min(p.claimed_at))::float8 from {schema}.partition p
 
 -- name: bench_owners
--- Partition, owner and epoch of the partitions that are owned.
+-- Return partition, owner, and epoch of the owned partitions.
 select p.partition, p.owner, p.epoch from {schema}.partition p where p.owner is not null order by p.partition
 
 -- name: bench_owned
--- The number of partitions that are owned.
+-- Count the owned partitions.
 select count(*) from {schema}.partition p where p.owner is not null
 
 -- name: bench_gathered
--- Of these subscriptions there are so many instances, all of them own something, and nothing is without an owner.
+-- Return true if the subscriptions have the given number of instances, each instance owns a partition, and each
+-- partition has an owner.
 select (select count(*) from {schema}.instance i where i.subscription = any (%(subscriptions)s)) = %(members)s
        and (select count(distinct p.owner) = %(members)s and bool_and(p.owner is not null)
               from {schema}.partition p where p.subscription = any (%(subscriptions)s))
 
 -- name: bench_free_connections
--- How many more sessions this server lets a role without privileges open.
+-- Return the number of sessions that a role without privileges can still open.
 select current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer
        - coalesce(current_setting('reserved_connections', true)::integer, 0)
        - (select count(*) from pg_stat_activity a where a.backend_type = 'client backend')
 
 -- name: bench_ages
--- The instances, and how long ago each joined (seconds).
+-- Return the instances and the seconds since each joined.
 select i.instance_id, extract(epoch from clock_timestamp() - i.started_at)::float8 from {schema}.instance i
 
 -- name: bench_wal
--- Bytes of WAL that the server has written so far.
+-- Return the bytes of WAL written so far.
 select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8
 
 -- name: bench_calm
--- No vacuum of the cursors, so that every dead row of theirs is counted.
+-- Turn autovacuum of the cursors off, so that all their dead rows are counted.
 alter table {schema}.partition set (autovacuum_enabled = off)
 
 -- name: bench_calmed
--- No dead row of the cursors is left.
+-- Remove the dead rows of the cursors.
 vacuum {schema}.partition
 
 -- name: bench_flush
--- The statistics of this session are visible after this transaction.
+-- Publish the statistics of this session at the end of the transaction.
 select pg_stat_force_next_flush()
 
 -- name: bench_dead
--- Dead rows of the schema's tables.
+-- Count the dead rows of the schema's tables.
 select coalesce(sum(t.n_dead_tup), 0)::float8 from pg_stat_all_tables t where t.schemaname = {schema_name}
 
 -- name: bench_transactions
--- Transactions of this database that have ended.
+-- Count the ended transactions of this database.
 select (d.xact_commit + d.xact_rollback)::float8 from pg_stat_database d where d.datname = current_database()
 
 -- name: bench_backends
--- The server processes of sessions with this application name, and when each began (unix time).
+-- Return the server processes of sessions with an application name, and the start of each (unix time).
 select a.pid, extract(epoch from a.backend_start)::float8 from pg_stat_activity a where a.application_name = %(name)s
 
 -- name: bench_me
--- The server process of this session, and when it began (unix time).
+-- Return the server process of this session, and its start (unix time).
 select a.pid, extract(epoch from a.backend_start)::float8 from pg_stat_activity a where a.pid = pg_backend_pid()
 
 -- name: bench_xid
--- A transaction that writes: it has an id.
+-- Make the transaction a writing one, by giving it an id.
 select pg_current_xact_id()::text
 
 -- name: bench_settings
--- The settings of the server that matter for what is measured, as `show` prints them.
+-- Return the server's settings that affect the measurements, as `show` prints them.
 select s.name, current_setting(s.name)
   from pg_settings s
  where s.name in ('shared_buffers', 'synchronous_commit', 'fsync', 'full_page_writes', 'wal_level', 'max_wal_size',
@@ -119,35 +121,36 @@ select s.name, current_setting(s.name)
  order by s.name
 
 -- name: bench_version
--- The server's version.
+-- Return the server's version.
 select current_setting('server_version')
 
 -- name: bench_iterate
--- The columns of a record that a worker reads.
+-- Return the columns of a record that a worker reads.
 select r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id, r.payload,
        r.payload_bytes, r.content_type, r.headers, r.available_at, r.occurred_at, r.created_at
   from {schema}.record r
 
 -- name: bench_insert
--- The bare insert of one event.
+-- Insert one event without the library.
 insert into {schema}.record (partition, event_id, event_type, aggregate_type, aggregate_id, payload)
 values (%(partition)s, %(event_id)s, %(event_type)s, %(aggregate_type)s, %(aggregate_id)s, %(payload)s::json)
 
 -- name: bench_accounts
--- What an application changes in the transaction that publishes.
+-- Create the table that an application changes in the transaction that publishes.
 create table if not exists {schema}.account (id integer primary key, changes bigint not null) with (fillfactor = 20)
 
 -- name: bench_accounts_fill
--- Its rows.
+-- Insert the accounts.
 insert into {schema}.account (id, changes)
 select id, 0 from generate_series(0, %(accounts)s::integer - 1) as id on conflict do nothing
 
 -- name: bench_account_change
--- A change of one.
+-- Change one account.
 update {schema}.account as a set changes = a.changes + 1 where a.id = %(account)s
 
 -- name: bench_textbook
--- The textbook outbox: one table, the oldest rows locked, those of others skipped, handled ones deleted.
+-- Create the textbook outbox: one table, whose oldest rows are locked, rows locked by others skipped, and handled rows
+-- deleted.
 create table if not exists {schema}.textbook (
     id             bigint generated always as identity primary key,
     event_id       uuid not null,
@@ -165,11 +168,11 @@ create table if not exists {schema}.textbook (
 )
 
 -- name: bench_textbook_clear
--- Nothing of the last round is left.
+-- Remove the rows of the last round.
 truncate {schema}.textbook
 
 -- name: bench_textbook_fill
--- The oldest records of the log.
+-- Copy the oldest records of the log.
 insert into {schema}.textbook (event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload, payload_bytes,
                                content_type, headers, available_at, occurred_at, created_at)
 select r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id, r.payload, r.payload_bytes,
@@ -177,56 +180,56 @@ select r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id, 
   from {schema}.record r order by r.id limit %(events)s
 
 -- name: bench_textbook_vacuum
--- The table as autovacuum leaves it.
+-- Vacuum the table as autovacuum does.
 vacuum (analyze) {schema}.textbook
 
 -- name: bench_textbook_page
--- A page of events that nobody else works on.
+-- Lock and return a page of events that no other session works on.
 select t.id, t.event_id, t.event_type, t.aggregate_type, t.aggregate_id, t.tenant_id, t.payload, t.payload_bytes,
        t.content_type, t.headers, t.available_at, t.occurred_at, t.created_at
   from {schema}.textbook t order by t.id limit 100 for update skip locked
 
 -- name: bench_textbook_done
--- They are handled.
+-- Delete the handled events.
 delete from {schema}.textbook t where t.id = any(%(ids)s)
 
 -- name: bench_pgq_found
--- PgQ's functions are here and may be used, or could be installed.
+-- Return whether PgQ's functions may be used, exist, or could be installed.
 select coalesce(has_function_privilege(to_regprocedure('pgq.create_queue(text)')::oid, 'execute'), false),
        to_regprocedure('pgq.create_queue(text)') is not null,
        exists (select from pg_available_extensions e where e.name = 'pgq')
 
 -- name: bench_pgq_create
--- A queue of the bench, with one consumer.
+-- Create the queue of the bench, with one consumer.
 select pgq.create_queue(%(queue)s), pgq.register_consumer(%(queue)s, 'partbox_bench')
 
 -- name: bench_pgq_drop
--- The queue is gone, if it was there.
+-- Drop the queue if it exists.
 select pgq.drop_queue(q.queue_name, true) from pgq.queue q where q.queue_name = %(queue)s
 
 -- name: bench_pgq_fill
--- Events with what a record has, for one batch.
+-- Insert events with the data of records, for one batch.
 select count(pgq.insert_event(%(queue)s, r.event_type, r.payload::text, r.aggregate_type, r.aggregate_id,
                               r.event_id::text, null))
   from {schema}.record r where r.id between %(first)s and %(last)s
 
 -- name: bench_pgq_force
--- The next tick comes at once, whatever the settings of the queue.
+-- Force the next tick, whatever the settings of the queue.
 select pgq.force_tick(%(queue)s)
 
 -- name: bench_pgq_tick
--- What has committed until now is a batch.
+-- Tick: everything committed until now becomes a batch.
 select pgq.ticker(%(queue)s)
 
 -- name: bench_pgq_next
--- The next batch; null if there is none.
+-- Return the next batch, or null if there is none.
 select pgq.next_batch(%(queue)s, 'partbox_bench')
 
 -- name: bench_pgq_events
--- The events of a batch.
+-- Return the events of a batch.
 select e.ev_id, e.ev_time, e.ev_type, e.ev_data, e.ev_extra1, e.ev_extra2, e.ev_extra3
   from pgq.get_batch_events(%(batch)s) e
 
 -- name: bench_pgq_finish
--- The batch is handled.
+-- Mark a batch as handled.
 select pgq.finish_batch(%(batch)s)

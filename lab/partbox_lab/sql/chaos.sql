@@ -1,41 +1,42 @@
 -- name: chaos_found
--- True if the schema exists; true if `partbox chaos` made it.
+-- Return whether the schema exists, and whether `partbox chaos` made it.
 select exists (select from pg_namespace where nspname = %(schema)s) as found,
        exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace
                 where n.nspname = %(schema)s and c.relname = 'chaos_account') as ours
 
 -- name: chaos_living
--- The number of instances with a heartbeat within the last seconds.
+-- Count the instances with a heartbeat within the last seconds.
 select count(*) from {schema}.instance where heartbeat_at > clock_timestamp() - make_interval(secs => %(seconds)s)
 
 -- name: chaos_allows
--- The limit of prepared transactions: 0 without two-phase commit.
+-- Return the server's limit of prepared transactions: 0 means no two-phase commit.
 select current_setting('max_prepared_transactions')::integer
 
 -- name: chaos_accounts
--- The aggregates that number their own events.
+-- Create the table of aggregates that number their own events.
 create table {schema}.chaos_account (aggregate text primary key, seq bigint not null default 0)
 
 -- name: chaos_published
--- What was published, noted in the same transaction: segments of the log are emptied, this is not.
+-- Create the table of published events. Publishers write to it in the same transaction, and unlike segments of the log
+-- it is never emptied.
 create table {schema}.chaos_published (event_id uuid not null, aggregate text, seq bigint)
 
 -- name: chaos_note
--- Note published events.
+-- Insert published events.
 insert into {schema}.chaos_published (event_id, aggregate, seq)
 select event_id::uuid, aggregate, seq
   from unnest(%(events)s::text[], %(aggregates)s::text[], %(numbers)s::bigint[]) as e (event_id, aggregate, seq)
 
 -- name: chaos_noted
--- All that was published.
+-- Return all published events.
 select event_id::text, aggregate, seq from {schema}.chaos_published
 
 -- name: chaos_open_accounts
--- Add accounts.
+-- Insert accounts that start at 0.
 insert into {schema}.chaos_account (aggregate) select unnest(%(names)s::text[])
 
 -- name: chaos_raise
--- Lock accounts in order and raise their numbers: a number is given out once, and a rollback takes it back.
+-- Lock accounts in order and raise their numbers. A number is given out once, and a rollback takes it back.
 with locked as (
     select aggregate from {schema}.chaos_account where aggregate = any (%(names)s) order by aggregate for update
 )
@@ -43,68 +44,68 @@ update {schema}.chaos_account a set seq = a.seq + %(burst)s from locked where a.
 returning a.aggregate, a.seq
 
 -- name: chaos_insert
--- An event with a large payload, as an application that writes SQL inserts it; its id.
+-- Insert an event with a large payload as an application does by plain SQL, and return its id.
 insert into {schema}.record (partition, event_id, event_type, aggregate_type, aggregate_id, payload)
 values ({schema}.partition_of(%(name)s), gen_random_uuid(), %(event_type)s, %(kind)s, %(name)s,
         json_build_object('seq', %(seq)s::bigint, 'more', repeat('x', %(size)s::integer)))
 returning event_id::text
 
 -- name: chaos_leap
--- Use up this many ids at once; ids drawn meanwhile by others are below them.
+-- Use up ids at once. Ids that other sessions draw meanwhile are lower.
 select setval('{schema}.record_id_seq', nextval('{schema}.record_id_seq') + %(ids)s)
 
 -- name: chaos_log
--- The events of the log.
+-- Return the events in the log, in the order of ids.
 select event_id::text, aggregate_id, (payload ->> 'seq')::bigint from {schema}.record order by id
 
 -- name: chaos_instances
--- The members of the cluster, with the seconds since their last heartbeat.
+-- Return the instances, with the seconds since their last heartbeat.
 select instance_id, node, pid, extract(epoch from clock_timestamp() - heartbeat_at)::float8 from {schema}.instance
 
 -- name: chaos_cursors
--- The cursor and the epoch of each partition.
+-- Return the cursor and the epoch of each partition.
 select partition, epoch, last_id, floor_id, pg_snapshot_xmax(snapshot)::text::bigint as xmax, owner is not null as owned
   from {schema}.partition where subscription = 'default' order by partition
 
 -- name: chaos_left
--- The number of records that are not done, parked ones included.
+-- Count the records that are not done, including parked records.
 select count(*) from {schema}.record_status where status <> 'done'
 
 -- name: chaos_sessions
--- The sessions with this application name.
+-- Return the sessions with an application name.
 select pid from pg_stat_activity
  where datname = current_database() and application_name = %(name)s and pid <> pg_backend_pid() order by pid
 
 -- name: chaos_cut
--- End a session.
+-- Terminate a session.
 select pg_terminate_backend(%(pid)s)
 
 -- name: chaos_strike
--- End a session that holds a lock which keeps everybody out of a table; no row if it holds none.
+-- Terminate a session that holds an exclusive lock on a table. Return no row if it holds none.
 select pg_terminate_backend(l.pid) from pg_locks l
  where l.pid = %(pid)s and l.locktype = 'relation' and l.mode = 'AccessExclusiveLock' and l.granted limit 1
 
 -- name: chaos_prepared
--- Our prepared transactions that have not ended.
+-- Return the prepared transactions of this run that have not ended.
 select gid from pg_prepared_xacts where database = current_database() and starts_with(gid, %(prefix)s)
 
 -- name: chaos_flag
--- Raise the bell's flag for so many milliseconds, or lower it.
+-- Raise the bell's flag for some milliseconds, or lower it for null.
 select setval(found.flag, coalesce((extract(epoch from clock_timestamp()) * 1000)::bigint + %(ahead)s::bigint, 1))
   from (select to_regclass({bell}) as flag offset 0) as found
  where found.flag is not null
 
 -- name: chaos_wal
--- Write so many bytes of WAL and nothing else.
+-- Write some bytes of WAL and nothing else.
 select pg_logical_emit_message(false, 'chaos', repeat('x', %(size)s::integer))
 
 -- name: chaos_wait
--- Wait so many seconds.
+-- Sleep for some seconds.
 select pg_sleep(%(seconds)s::float8)
 
 -- name: chaos_left_over
--- What is wrong with the segments once everything is done and a purge has run: tables that are no segment, a constraint
--- that an end has left, records that nobody needs, and shells.
+-- Return a sentence for each fault of the segments after everything is done and purged: tables that are no segment, a
+-- constraint that a killed step left, records that no subscription needs, and empty segments below the newest id.
 select 'table ' || c.relname || ' is no segment'
   from pg_class c
  where c.relnamespace = (select n.oid from pg_namespace n where n.nspname = %(schema)s)
@@ -128,7 +129,8 @@ select s.name || ' is an empty shell'
 create role partbox_chaos_nodes login
 
 -- name: chaos_change
--- Compose a change of the nodes' rights, or one that gives a sequence a new file; chaos_apply makes it.
+-- Compose a statement that changes the nodes' rights or restarts a sequence, which gives it a new file. chaos_apply
+-- runs it.
 select set_config('lock_timeout', '500ms', false),
        set_config('partbox.chaos', format(case %(change)s::text
            when 'take' then 'revoke %%3$s on %%1$I.%%2$I from partbox_chaos_nodes'
@@ -140,19 +142,19 @@ select set_config('lock_timeout', '500ms', false),
        end, {schema_name}, %(relation)s::text, %(what)s::text), false)
 
 -- name: chaos_apply
--- Make the change that was composed in this session.
+-- Run the statement that chaos_change composed in this session.
 do $$ begin execute current_setting('partbox.chaos'); end $$
 
 -- name: chaos_small_queue
--- Let the queue of notifications have few pages, from the next start of the server on.
+-- Shrink the notification queue to few pages, from the next start of the server on.
 alter system set max_notify_queue_pages = 64
 
 -- name: chaos_listen
--- Hear notifications, and keep a transaction open in which none are read.
+-- Listen, in a session that then keeps a transaction open and reads no notifications.
 listen partbox_chaos
 
 -- name: chaos_stay
--- Have a snapshot.
+-- Take a snapshot in the open transaction.
 select txid_current_snapshot()
 
 -- name: chaos_notify
@@ -160,13 +162,13 @@ select txid_current_snapshot()
 select pg_notify('partbox_chaos', repeat('x', 7900) || random())
 
 -- name: chaos_written
--- The position up to which WAL was written.
+-- Return the position up to which WAL was flushed.
 select pg_current_wal_flush_lsn()::text
 
 -- name: chaos_replayed
--- A row if a standby has replayed the WAL up to this position.
+-- Return a row if a standby has replayed the WAL up to a position.
 select from pg_stat_replication where replay_lsn >= %(position)s::pg_lsn limit 1
 
 -- name: chaos_promote
--- Make a standby a primary, and wait for that.
+-- Promote a standby and wait for that.
 select pg_promote(true, 60)

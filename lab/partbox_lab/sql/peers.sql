@@ -1,33 +1,33 @@
 -- name: peers_create_database
--- The database of one run; its name is given as that of a schema, to be quoted.
+-- Create the database of one run. The schema parameter takes its name, so that it is quoted.
 create database {schema}
 
 -- name: peers_drop_database
--- The same, with everybody in it.
+-- Drop the database of one run and end all sessions in it.
 drop database if exists {schema} with (force)
 
 -- name: peers_checkpoint
--- No checkpoint falls into the run that follows.
+-- Checkpoint now, so that none falls into the next run.
 checkpoint
 
 -- name: peers_vacuum
--- The tables as autovacuum leaves them, so that none runs beside what is measured.
+-- Vacuum the tables as autovacuum does, so that no autovacuum runs during the measurement.
 vacuum (analyze)
 
 -- name: peers_extensions
--- The extensions that could be created.
+-- Return the extensions that could be created.
 select e.name from pg_available_extensions e
 
 -- name: peers_dead
--- Row versions that updates and deletes have left in this database.
+-- Count the row versions that updates and deletes have left in this database.
 select coalesce(sum(t.n_tup_upd + t.n_tup_del), 0)::bigint from pg_stat_user_tables t
 
 -- name: peers_others
--- A row if somebody else is connected to this database.
+-- Return a row if another session is connected to this database.
 select from pg_stat_activity a where a.datname = current_database() and a.pid <> pg_backend_pid() limit 1
 
 -- name: peers_textbook_create
--- The table of the textbook, which rings once a statement.
+-- Create the textbook outbox, with a trigger that notifies once per statement.
 create table outbox (id bigint generated always as identity primary key, type text not null, key text not null,
                      payload json not null, created_at timestamptz not null default now());
 create function ring() returns trigger language plpgsql as $$ begin notify outbox; return null; end $$;
@@ -41,18 +41,18 @@ select 'OrderPlaced', key, payload from unnest(%(keys)s::text[], %(payloads)s::j
 listen outbox
 
 -- name: peers_textbook_claim
--- A page of rows that nobody else has.
+-- Lock and return a page of rows that no other session has.
 select id, key, payload::text from outbox order by id limit 100 for update skip locked
 
 -- name: peers_textbook_delete
 delete from outbox where id = any(%(ids)s)
 
 -- name: peers_textbook_waiting
--- A row if one is left to do, as in the queries of this name of the others.
+-- Return a row if one is left to do. The other queries named "waiting" do the same for their peers.
 select from outbox limit 1
 
 -- name: peers_graphile_add
--- One job, as its documentation adds it.
+-- Add one job as Graphile Worker's documentation does.
 select graphile_worker.add_job('handle', %(payload)s::json, queue_name => %(queue)s)
 
 -- name: peers_graphile_add_many
@@ -93,8 +93,8 @@ select from procrastinate_jobs limit 1
 create extension pgq
 
 -- name: peers_pgq_create
--- A queue with one consumer, ticked whenever it is asked to be, and at most 100 ms after an event that was being
--- committed during a tick.
+-- Create a queue with one consumer. It ticks whenever asked, and at most 100 ms after an event that was being committed
+-- during a tick.
 select pgq.create_queue(%(queue)s), pgq.set_queue_config(%(queue)s, 'ticker_max_lag', '0'),
        pgq.set_queue_config(%(queue)s, 'ticker_idle_period', '100 ms'), pgq.register_consumer(%(queue)s, 'bench')
 
@@ -106,7 +106,7 @@ select count(pgq.insert_event(queue, 'OrderPlaced', data, key, null, null, null)
 select pgq.ticker()
 
 -- name: peers_pgq_next
--- The next batch; null if there is none.
+-- Return the next batch, or null if there is none.
 select pgq.next_batch(%(queue)s, 'bench')
 
 -- name: peers_pgq_events
@@ -116,5 +116,5 @@ select ev_id, ev_type, ev_data, ev_extra1 from pgq.get_batch_events(%(batch)s)
 select pgq.finish_batch(%(batch)s)
 
 -- name: peers_pgq_pending
--- The number of events that no consumer has finished.
+-- Count the events that no consumer has finished.
 select coalesce(sum(pending_events), 0) from pgq.get_consumer_info()
