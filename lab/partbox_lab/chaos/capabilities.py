@@ -73,6 +73,7 @@ class Capabilities:
         return None
 
     def _shrink_queue(self) -> str | None:
+        """Make the notification queue so small that a fault can fill it, and return None or the reason why not."""
         server = self._place.server
         if server is None:
             return "the server is not ours to change: use --embedded"

@@ -125,6 +125,7 @@ class Wire:
     async def _pump(self, link: Link, source: asyncio.StreamReader, sink: asyncio.StreamWriter, answers: bool) -> None:
         try:
             while data := await source.read(CHUNK):
+                # Delayed bytes arrive late, but whole.
                 if self._state == DELAY:
                     await asyncio.sleep(SLOW)
                 # `HALF` holds back the bytes from the database only.
