@@ -84,7 +84,8 @@ def __getattr__(name: str) -> Any:
 
 
 def _module(name: str) -> Any:
-    """Return a module of the package as its attribute. Raise AttributeError if there is none."""
+    """Return a public module of the partbox package, which is imported on first access. Raise AttributeError if it has
+    none of that name."""
     missing = f"partbox.{name}"
     try:
         if not name.startswith("_"):

@@ -13,8 +13,8 @@ Call = Callable[..., Any]
 
 
 def callable_of(handler: Any) -> Call:
-    """Return the function itself, or the method `handle` of an object. Raise RegistrationError if neither can be called
-    with an event."""
+    """Return the function that a handler stands for: a function itself, or the method `handle` of an object. Raise
+    RegistrationError if neither can be called with an event."""
     if inspect.isclass(handler):
         raise RegistrationError(f"{handler.__qualname__} is a class: register an instance, {handler.__qualname__}()")
     call = getattr(handler, "handle", handler)
@@ -27,12 +27,13 @@ def callable_of(handler: Any) -> Call:
 
 
 def is_async(call: Call) -> bool:
-    """Return True if a call returns an awaitable."""
+    """Return True if calling the function returns an awaitable, as an `async def` function does."""
     return any(map(inspect.iscoroutinefunction, (call, type(call).__call__)))
 
 
 def signature_of(call: Call) -> inspect.Signature:
-    """Return the signature, with annotations possibly unresolved. Raise ValueError for a builtin without one."""
+    """Return the signature of a function, with annotations possibly unresolved. Raise ValueError for a builtin without
+    a signature."""
     if sys.version_info >= (3, 14):
         from annotationlib import Format
 
@@ -50,7 +51,7 @@ def takes(call: Call, arguments: int) -> bool:
 
 
 def can_bind(signature: inspect.Signature, arguments: int) -> bool:
-    """Return True if the signature accepts this number of positional arguments."""
+    """Return True if a function with this signature can be called with this number of positional arguments."""
     try:
         signature.bind(*[None] * arguments)
     except TypeError:
@@ -59,21 +60,23 @@ def can_bind(signature: inspect.Signature, arguments: int) -> bool:
 
 
 def name_of(handler: Any) -> str:
-    """Return the module and qualified name of a function, or of the class of an object."""
+    """Return the default name of a handler: module and qualified name of a function, or of the class of an object."""
     inner = innermost(handler)
     named = inner if hasattr(inner, "__qualname__") else type(inner)
     return f"{named.__module__}.{named.__qualname__}"
 
 
 def place_of(call: Call) -> str:
-    """Return the file and line of the code that runs, or "built in" if it is not written in Python."""
+    """Return the file and line where a function is written, for messages, or "built in" if it is not written in
+    Python."""
     inner = innermost(call)
     code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
     return f"{short_path(code.co_filename)}:{code.co_firstlineno}" if code else "built in"
 
 
 def describe_parameters(arguments: int) -> str:
-    """Return a text about the parameters that a handler must take, to follow the handler's name in an error."""
+    """Return a text for error messages that describes the parameters that a handler must take. It follows the handler's
+    name."""
     return f"must take exactly {_PARAMETERS[arguments]}; or one more, if it asks for {_CLASS_AND_EVENT}"
 
 
@@ -85,14 +88,14 @@ _CLASS_AND_EVENT = "the class and the event by its annotations, as in (order: Or
 
 
 def innermost(call: Any) -> Any:
-    """Return the function inside of partials and decorators."""
+    """Unwrap partials and decorators, and return the function inside of them."""
     while isinstance(call, partial):
         call = call.func
     return inspect.unwrap(call) if callable(call) else call
 
 
 def short_path(path: str) -> str:
-    """Return the path relative to the current folder, if it is below."""
+    """Return a file's path relative to the current folder if the file is below it, else the path unchanged."""
     try:
         relative = os.path.relpath(path)
     # The current folder has been deleted.

@@ -28,18 +28,20 @@ _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def connect(name: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Return the document that creates the connector in Kafka Connect, by a POST to /connectors."""
+    """Return the JSON document that creates a Debezium connector in Kafka Connect, for a POST to /connectors."""
     return {"name": name, "config": {**options, "database.password": CONNECT_PASSWORD}}
 
 
 def properties(name: str, options: Mapping[str, str]) -> str:
-    """Return a Java properties file, for a program with Debezium's embedded engine."""
+    """Return the options of a Debezium connector as a Java properties file, for a program with Debezium's embedded
+    engine."""
     lines = [f"{key}={_escaped(value)}" for key, value in {"name": name, **options}.items()]
     return "\n".join(lines) + "\n"
 
 
 def _escaped(value: str) -> str:
-    """Return the value in ASCII, with a leading blank escaped, which would be dropped otherwise."""
+    """Return a value for a Java properties file in ASCII, with a leading blank escaped, which would be dropped
+    otherwise."""
     text = "".join(_ESCAPES.get(each) or _ascii(each) for each in value)
     return f"\\{text}" if text.startswith(" ") else text
 
@@ -59,8 +61,9 @@ _THERE = " and ".join(f"{{{field}}}" for field in TOPIC_FIELDS)
 
 
 class TopicRoute:
-    """A topic template such as `{aggregate_type}-events`, with at most one field, since Debezium's router takes one.
-    Raise SettingsError for other fields, for several, and for a character that Kafka does not allow in topics."""
+    """A topic template for Debezium's event router, such as `{aggregate_type}-events`, with at most one field, since
+    the router takes one. Raise SettingsError for other fields, for several, and for a character that Kafka does not
+    allow in topics."""
 
     def __init__(self, template: str) -> None:
         pieces = _pieces(template)
@@ -78,12 +81,12 @@ class TopicRoute:
         self._replacement = "".join(f"{text}${{routedByValue}}" if field else text for text, field in pieces)
 
     def options(self) -> dict[str, str]:
-        """Return the template as options of the router."""
+        """Return the topic template as options of Debezium's event router."""
         return {"route.by.field": self._field, "route.topic.replacement": self._replacement}
 
 
 def _pieces(template: str) -> list[tuple[str, str | None]]:
-    """Return the texts of a template, each with the field that follows it, as written in the braces."""
+    """Divide a topic template into its texts, each with the field that follows it, as written in the braces."""
     try:
         parsed = list(Formatter().parse(template))
     except ValueError as error:
@@ -119,7 +122,7 @@ _SCHEMA = re.compile(r"[A-Za-z0-9_-]{1,63}")
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """The address at which a connector reaches the database by TCP."""
+    """The TCP address at which a Debezium connector reaches the PostgreSQL database."""
 
     host: str
     port: int
@@ -129,9 +132,9 @@ class ServerAddress:
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """A connector that reads one outbox. `name` is also the name of its slot and its publication. `whole` makes it send
-    the present content of the log at its first start. `snapshot` and `heartbeat` are statements that Debezium executes.
-    Raise SettingsError for a name, role or schema that PostgreSQL or Debezium would refuse."""
+    """A Debezium connector that reads one outbox. `name` is also its slot's and publication's name. `whole` makes it
+    send the log's present content at its first start. It executes the statements `snapshot` and `heartbeat`. Raise
+    SettingsError for a name, role or schema that PostgreSQL or Debezium would refuse."""
 
     name: str
     schema: str
@@ -156,7 +159,7 @@ class Connector:
             )
 
     def options(self) -> dict[str, str]:
-        """Return the connector's options, except the password."""
+        """Return the options that configure the Debezium connector, except the password."""
         columns = dict.fromkeys([*FIELDS.values(), *HEADERS.values()])
         ssl = {} if self.address.sslmode is None else {"database.sslmode": self.address.sslmode}
         return {
@@ -203,9 +206,8 @@ class Connector:
 
 
 def default_name(database: str, schema: str) -> str:
-    """Return the default name of a connector, made of database and schema. The database is part of the name, because
-    slot names are unique in a server. A name that is too long ends with a hash, so that two names with the same
-    beginning stay different."""
+    """Return the default name of a Debezium connector, made of database and schema, since slot names are unique in a
+    server. A name that is too long ends with a hash, so that two names with the same beginning stay different."""
     name = re.sub(r"[^a-z0-9_]", "_", f"{database}_{schema}".lower())
     if len(name) <= 63:
         return name

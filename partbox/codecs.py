@@ -37,7 +37,8 @@ _NOT_ZERO = re.compile(rb"-?[0.]*[1-9]")
 
 
 class Codec(Protocol):
-    """Encodes and decodes the payloads of one content type. Both methods may raise any exception to refuse."""
+    """An encoder and decoder for the event payloads of one content type. Both methods may raise any exception to
+    refuse."""
 
     def encode(self, value: Any, /) -> bytes: ...
 
@@ -45,7 +46,8 @@ class Codec(Protocol):
 
 
 class Encoded(NamedTuple):
-    """A payload as it is stored: either JSON text or other bytes. `raw` means bytes without a codec."""
+    """A payload in the form in which it is stored: either JSON text or other bytes. `raw` means bytes without a
+    codec."""
 
     text: str | None
     data: bytes | None
@@ -58,7 +60,8 @@ _make_encoded: Callable[[tuple[Any, ...]], Encoded] = partial(tuple.__new__, Enc
 
 
 class JsonCodec:
-    """JSON by orjson, extended to pydantic models, msgspec Structs, attrs classes, and Decimal as text.
+    """The codec for JSON payloads, by orjson, extended to pydantic models, msgspec Structs, attrs classes, and Decimal
+    as text.
 
     The codec refuses values that JSON or PostgreSQL cannot hold. Dataclasses are written with all fields, even if their
     names begin with an underscore. Bytes under this content type are taken as finished JSON text, and so is a str if
@@ -71,7 +74,7 @@ class JsonCodec:
         return orjson.loads(data)
 
     def text(self, value: Any) -> str:
-        """Return `value` as JSON text, or raise an exception if that is impossible."""
+        """Convert a payload into JSON text, or raise an exception if that is impossible."""
         if isinstance(value, bytes):
             check_json_text = self.check_json_text(value)
             _check_numbers(value)
@@ -87,7 +90,7 @@ class JsonCodec:
         return _without_nul(text) if "\\u0000" in text else text
 
     def check_json_text(self, value: bytes) -> str:
-        """Return finished JSON text after a check of its syntax. Numbers are not checked."""
+        """Check the syntax of a payload that is JSON text already, and return it. Numbers are not checked."""
         orjson.loads(value)
         return _without_nul(value.decode())
 
@@ -96,7 +99,7 @@ _JSON = JsonCodec()
 
 
 class RawCodec:
-    """Bytes that stay as they are."""
+    """The codec for payloads of plain bytes, which stay as they are."""
 
     def encode(self, value: Any, /) -> bytes:
         if not isinstance(value, bytes):
@@ -108,7 +111,8 @@ class RawCodec:
 
 
 class Codecs:
-    """The codecs of one outbox: JSON, raw bytes, and the application's `own` by content type, which take precedence."""
+    """The payload codecs of one outbox: JSON, raw bytes, and the application's `own` by content type, which take
+    precedence."""
 
     def __init__(self, own: Mapping[str, Codec] | None = None) -> None:
         self._by_type: dict[str, Codec] = {JSON: _JSON, OCTETS: RawCodec(), **(own or {})}
@@ -117,11 +121,13 @@ class Codecs:
         self.upcasts: dict[tuple[str, int], Callable[[Any], Any]] = {}
 
     def is_json(self, content_type: str | None) -> bool:
-        """Return True if such payloads are stored as JSON text and no codec of the application reads them."""
+        """Return True if payloads of this content type are stored as JSON text and no codec of the application reads
+        them."""
         return content_type is None and self._json is _JSON
 
     def encode(self, value: Any, content_type: str | None = None) -> Encoded:
-        """Return `value` as it is stored. Bytes without a content type are octets. Raise PublishError."""
+        """Convert a payload into the form in which it is stored. Bytes without a content type are octets. Raise
+        PublishError if the payload cannot be encoded."""
         kind = content_type or (OCTETS if isinstance(value, bytes) else JSON)
         codec = self._by_type.get(kind)
         if codec is None and not isinstance(value, bytes):
@@ -150,7 +156,8 @@ class Codecs:
             raise PublishError(f"the codec of {JSON} wrote invalid JSON: {_reason(error, _JSON)}") from error
 
     def decode(self, data: bytes | None, content_type: str | None = None, *, raw: bool = False) -> Any:
-        """Return the payload stored as `data`. Raise PayloadError if it is damaged or has no codec."""
+        """Convert stored data back into the payload of an event. Raise PayloadError if the data is damaged or has no
+        codec."""
         # Nearly all payloads take this path, in half of the time.
         if content_type is None and data is not None and self._json is _JSON:
             try:
@@ -172,8 +179,8 @@ class Codecs:
 
 
 def _reason(error: Exception, codec: Codec) -> str:
-    """Return the reason of an error without the payload. Only partbox's own codec is known to keep the payload out of
-    its errors."""
+    """Return the text of a codec's error without the payload. Only partbox's own codec is known to keep the payload out
+    of its errors."""
     error = error.__cause__ if isinstance(error.__cause__, Exception) else error
     if not isinstance(codec, JsonCodec):
         return type(error).__name__
@@ -193,8 +200,8 @@ def _without_nul(text: str) -> str:
 
 
 def _check_numbers(text: bytes) -> None:
-    """Raise ValueError if JSON text has a number that orjson reads as another one. `unfit_json.sql` is the same check
-    for writers in SQL."""
+    """Raise ValueError if JSON text has a number that orjson reads as another number. `unfit_json.sql` is the same
+    check for writers in SQL."""
     if _LARGE.search(text):
         for number in filter(None, _NUMBERS.findall(text)):
             if not number.lstrip(b"-").isdigit():
@@ -205,7 +212,7 @@ def _check_numbers(text: bytes) -> None:
 
 
 def _to_plain(value: Any) -> Any:
-    """Return a plain form of values that orjson does not know, or writes only in part."""
+    """Convert a value that orjson does not know, or writes only in part, into a plain form that it can write."""
     if isinstance(value, Decimal):
         if not value.is_finite():
             raise ValueError("Out of range float: a Decimal that is not finite")
@@ -219,7 +226,7 @@ def _to_plain(value: Any) -> Any:
 
 
 def _nested_values(value: Any) -> Any:
-    """Return the parts of a value that may contain a float, for the search for NaN."""
+    """Return the parts of a payload value that may contain a float, for the search for NaN."""
     return value.value if isinstance(value, Enum) else to_plain(value)
 
 

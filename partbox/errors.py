@@ -24,28 +24,29 @@ class PartboxError(Exception):
 
 
 class SettingsError(PartboxError):
-    """A setting is unknown or invalid."""
+    """The error raised if a setting of partbox is unknown or invalid."""
 
 
 class RegistrationError(PartboxError):
-    """A handler cannot be registered: it is a duplicate, is not callable, or has a wrong option."""
+    """The error raised if a handler cannot be registered: it is a duplicate, is not callable, or has a wrong option."""
 
 
 class PublishError(PartboxError):
-    """An event was refused before anything was written, or its transaction was rolled back."""
+    """The error raised if an event was refused before anything was written, or if its transaction was rolled back."""
 
 
 class SchemaError(PartboxError):
-    """The database does not fit this version of partbox. The message names the remedy."""
+    """The error raised if the partbox schema in the database does not fit this version of partbox. The message names
+    the remedy."""
 
 
 class RecoverableError(PartboxError):
-    """Raised by a handler: another attempt at the event may succeed."""
+    """An error that a handler raises to have the event retried: another attempt may succeed."""
 
 
 class RetryAfterError(RecoverableError):
-    """Raised by a handler: try again after `delay`, in the forms that `RetryAfter` takes. The try counts as an
-    attempt."""
+    """An error that a handler raises to have the event retried after `delay`, in the forms that `RetryAfter` takes. The
+    try counts as an attempt."""
 
     def __init__(self, delay: float | timedelta | str | datetime, message: str = "") -> None:
         seconds = seconds_until(delay)
@@ -54,22 +55,22 @@ class RetryAfterError(RecoverableError):
 
 
 class DownstreamUnavailable(RecoverableError):
-    """Raised by a handler: the system that it calls is down, and other events would fail too."""
+    """An error that a handler raises because the system that it calls is down, so that other events would fail too."""
 
 
 class UnrecoverableError(PartboxError):
-    """Raised by a handler: no further attempt can succeed, and the event is dead at once."""
+    """An error that a handler raises because no further attempt can succeed: the event is dead at once."""
 
 
 class PayloadError(UnrecoverableError):
-    """The payload cannot be decoded, or does not fit the requested model."""
+    """The error raised if the payload of an event cannot be decoded, or does not fit the requested model."""
 
 
 class UnroutableError(UnrecoverableError):
-    """No handler takes the event."""
+    """The error recorded for an event that no handler takes."""
 
 
 class NewerVersionError(UnroutableError):
-    """The event has a newer version than the class here, as happens in a rolling deploy. `payload_as` raises it, also
-    for a handler that asks for the class. The error does not count as a failure of the handler: the event waits for the
-    newer code, unless `on_unroutable` is "dead" or a function."""
+    """The error raised by `payload_as`, also for a handler that asks for the class, if the event has a newer version
+    than the class here, as in a rolling deploy. Not a failure of the handler: the event waits for the newer code,
+    unless `on_unroutable` is "dead" or a function."""

@@ -28,7 +28,7 @@ _was_patched_by_gevent = _is_patched_by_gevent()
 
 
 def refuse_green_threads() -> None:
-    """Raise PartboxError if the threads of a worker would stop in this process."""
+    """Raise PartboxError if gevent or eventlet has patched this process so that the threads of a worker would stop."""
     if _is_patched_by_gevent() and not _was_patched_by_gevent:
         raise PartboxError(
             "gevent has patched threads since partbox was imported, and a worker would stand still: call "
@@ -43,7 +43,8 @@ def refuse_green_threads() -> None:
 
 
 def warn_of_uwsgi(subscription: str) -> None:
-    """Log a warning if uWSGI will fork this process and runs no threads in the children."""
+    """Log a warning if uWSGI will fork this process and run no threads in the children, where a worker would deliver
+    nothing."""
     # The uWSGI server itself provides the module, which cannot be installed.
     uwsgi = sys.modules.get("uwsgi")
     if uwsgi is None or uwsgi.worker_id() != 0 or not (uwsgi.masterpid() or uwsgi.numproc > 1):

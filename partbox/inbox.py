@@ -37,7 +37,8 @@ _CONFLICT_LINE = "Conflicting Tuples: 1"
 
 
 def first_time(conn: AnySync, event_or_id: AnyEvent, consumer: str, *, schema: str = "partbox") -> bool:
-    """Return True if `consumer` sees the event for the first time, and record that in the caller's transaction.
+    """Return True if `consumer` sees the event for the first time, and record that in the caller's transaction, so that
+    an event delivered twice takes effect once.
 
     The event is given as a handler gets it, or by its id as a UUID or text. `consumer` names the effect that must not
     happen twice (1 to 255 characters). If another open transaction has recorded the same, this call waits for its end.
@@ -51,7 +52,8 @@ def first_time(conn: AnySync, event_or_id: AnyEvent, consumer: str, *, schema: s
 
 
 async def first_time_async(conn: AnyAsync, event_or_id: AnyEvent, consumer: str, *, schema: str = "partbox") -> bool:
-    """Return True if `consumer` sees the event for the first time: `first_time` on an asynchronous connection."""
+    """Return True if `consumer` sees the event for the first time, and record that in the caller's transaction on an
+    asynchronous connection."""
     adapter = integrations.async_adapter_of(conn, _CALLS)
     query_steps = _first_time_steps(schema, _statement_values(event_or_id, consumer))
     await adapter.require_transaction()
@@ -61,16 +63,19 @@ async def first_time_async(conn: AnyAsync, event_or_id: AnyEvent, consumer: str,
 
 @dataclass(frozen=True, slots=True)
 class Inbox:
-    """The inbox of one schema: `outbox.inbox`."""
+    """The inbox of one schema, `outbox.inbox`: it remembers the events that consumers have seen, so that an event
+    delivered twice takes effect once."""
 
     schema: str
 
     def first_time(self, conn: AnySync, event_or_id: AnyEvent, consumer: str) -> bool:
-        """Return True if `consumer` sees the event for the first time; see `partbox.inbox.first_time`."""
+        """Return True if `consumer` sees the event for the first time, and record that in the transaction of `conn`, so
+        that an event delivered twice takes effect once."""
         return first_time(conn, event_or_id, consumer, schema=self.schema)
 
     async def first_time_async(self, conn: AnyAsync, event_or_id: AnyEvent, consumer: str) -> bool:
-        """Return True if `consumer` sees the event for the first time: `first_time` on an asynchronous connection."""
+        """Return True if `consumer` sees the event for the first time, and record that in the transaction of `conn`, an
+        asynchronous connection."""
         return await first_time_async(conn, event_or_id, consumer, schema=self.schema)
 
 

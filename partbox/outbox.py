@@ -46,7 +46,7 @@ AnyObserver = TypeVar("AnyObserver", bound=Observer)
 
 
 class Outbox(Registrar, Operations):
-    """An outbox: a schema in a PostgreSQL database.
+    """A transactional outbox: events are published into a schema of a PostgreSQL database and delivered to handlers.
 
     `dsn` is a libpq DSN, `embedded:`, `embedded:./folder`, or a function that returns a DSN each time a connection is
     opened (for rotating passwords). None means the DSN in the settings. `codecs` are for content types beside JSON and
@@ -91,7 +91,8 @@ class Outbox(Registrar, Operations):
         return self.handlers.limitable_names(subscription)
 
     def _configure(self, database: OutboxDatabase) -> None:
-        """Use the database and settings of the command line, in a worker process that has imported this outbox."""
+        """Use the database and settings of the command line instead of this outbox's own, in a worker process that has
+        imported this outbox."""
         self._database = database
         self._publisher = replace(
             self._publisher,
@@ -107,7 +108,8 @@ class Outbox(Registrar, Operations):
         payload: Any = NOT_GIVEN,
         **fields: Unpack[EventFields],
     ) -> UUID | None:
-        """Publish an event in the transaction of `conn`, and return the event's id.
+        """Publish an event in the transaction of `conn`, so that it is delivered only if that commits, and return the
+        event's id.
 
         The event is an instance of a class decorated with `@partbox.event`, an Event, or `(type, payload)` of one.
         `conn` is a connection of psycopg, a Session, scoped_session or Connection of SQLAlchemy, a Session of SQLModel,
@@ -129,12 +131,13 @@ class Outbox(Registrar, Operations):
         payload: Any = NOT_GIVEN,
         **fields: Unpack[EventFields],
     ) -> UUID | None:
-        """Publish an event on an asynchronous connection. See `publish`. `conn` is of psycopg or asyncpg, or an
-        AsyncSession, async_scoped_session or AsyncConnection of SQLAlchemy."""
+        """Publish an event in the transaction of an asynchronous connection, and return the event's id. `conn` is of
+        psycopg or asyncpg, or an AsyncSession, async_scoped_session or AsyncConnection of SQLAlchemy."""
         return await self._publisher.publish_async(conn, event, payload, fields)
 
     async def publish_many_async(self, conn: AnyAsync, events: Iterable[Event | Instance]) -> list[UUID | None]:
-        """Publish events on an asynchronous connection. See `publish_many`."""
+        """Publish events in order, all or none, in the transaction of an asynchronous connection, and return their ids
+        in that order."""
         return await self._publisher.publish_many_async(conn, events)
 
     def cancel(self, conn: AnySync, event: Event | UUID | str | None = None, *, key: str | None = None) -> bool:
@@ -149,7 +152,8 @@ class Outbox(Registrar, Operations):
     async def cancel_async(
         self, conn: AnyAsync, event: Event | UUID | str | None = None, *, key: str | None = None
     ) -> bool:
-        """Cancel a delayed event on an asynchronous connection. See `cancel`."""
+        """Cancel a delayed event, named by the event, its id or its idempotency key, in the transaction of an
+        asynchronous connection."""
         return await cancellation.cancel_async(conn, self.settings.schema_name, event, key)
 
     def upcast(self, cls: type[Instance], *, from_version: int) -> Callable[[AnyUpcast], AnyUpcast]:
@@ -166,7 +170,7 @@ class Outbox(Registrar, Operations):
         return register
 
     def before_publish(self, hook: Hook) -> Hook:
-        """Register a hook that gets each batch before it is written, and may change it.
+        """Register a hook that gets each batch of published events before it is written, and may change it.
 
         `hook(events)` returns the list to publish, or None to publish the given list as it is then. A batch is
         everything that one call publishes. An empty list suppresses the batch, and an exception ends the call with
@@ -176,20 +180,21 @@ class Outbox(Registrar, Operations):
         return hook
 
     def after_publish(self, hook: Hook) -> Hook:
-        """Register a hook that gets each batch once it is written. The batch may still be rolled back. Errors of the
-        hook are logged."""
+        """Register a hook that gets each batch of published events once it is written. The batch may still be rolled
+        back. Errors of the hook are logged."""
         self._hooks.register(Moment.AFTER_PUBLISH, hook)
         return hook
 
     def after_commit(self, hook: Hook) -> Hook:
-        """Register a hook that gets each batch whose transaction has committed. Errors of the hook are logged. psycopg
-        and asyncpg do not report how a transaction ended. With such a hook, publishing on their connections is refused
-        outside of `outbox.transaction(conn)`."""
+        """Register a hook that gets each batch of events whose transaction has committed. Errors of the hook are
+        logged. psycopg and asyncpg do not report how a transaction ended: with such a hook, publishing on their
+        connections is refused outside of `outbox.transaction(conn)`."""
         self._hooks.register(Moment.AFTER_COMMIT, hook)
         return hook
 
     def after_rollback(self, hook: Hook) -> Hook:
-        """Register a hook that gets each batch that was rolled back, with a savepoint or with the whole transaction.
+        """Register a hook that gets each batch of published events that was rolled back, with a savepoint or with the
+        whole transaction.
 
         As with `after_commit`, errors are logged, and `outbox.transaction(conn)` is needed for psycopg and asyncpg. If
         a COMMIT was cancelled or cut off before its answer, nobody knows how it ended, and neither hook is called.
@@ -198,14 +203,16 @@ class Outbox(Registrar, Operations):
         return hook
 
     def purger(self) -> "Purging":
-        """Return a purger that runs every `purge_interval` in a thread of this process: `with outbox.purger(): …`.
-        `start` and `stop` work too. For applications that only publish, since workers purge by themselves."""
+        """Return a purger, which deletes old events every `purge_interval` in a thread of this process: `with
+        outbox.purger(): …`. `start` and `stop` work too. For applications that only publish, since workers purge by
+        themselves."""
         from partbox.supervisor.purging import Purging
 
         return Purging(self.settings, self._database.resolve())
 
     def transaction(self, conn: Connection[Any] | AsyncConnection[Any] | AsyncpgConnection | None = None) -> Scope:
-        """Return the outermost transaction of `conn`, or of a new connection: `with outbox.transaction() as tx:`.
+        """Open the outermost transaction of `conn`, or of a new connection, for publishing: `with outbox.transaction()
+        as tx:`.
 
         For psycopg and asyncpg, which do not report how a transaction ends. Other libraries do not need it. The block
         gets the connection. `async with` takes an asynchronous connection. The transaction commits at the end unless an
@@ -216,7 +223,8 @@ class Outbox(Registrar, Operations):
 
     @property
     def aio(self) -> "AsyncOperations":
-        """The operator methods for async code, such as `await outbox.aio.dead.list()`. Each runs in a thread."""
+        """The outbox's operator methods for async code, such as `await outbox.aio.dead.list()`. Each runs in a
+        thread."""
         from partbox.operations.aio import AsyncOperations
 
         return AsyncOperations(self)
@@ -224,9 +232,9 @@ class Outbox(Registrar, Operations):
     def worker(
         self, *, concurrency: int | None = None, subscription: str = "default", loop: Literal["own"] | None = None
     ) -> "EmbeddedWorker":
-        """Return a worker in this process, to be used by `with`, `async with`, or its `start` and `stop`. With `async
-        with`, `async def` handlers run in the event loop that enters the block, so that they can use the application's
-        objects of that loop. With `loop="own"` or `with`, they run in an event loop in a thread of its own."""
+        """Return a worker that delivers events in this process, used by `with`, `async with`, or its `start` and
+        `stop`. With `async with`, `async def` handlers run in the event loop that enters the block and can use its
+        objects. With `loop="own"` or `with`, they run in an event loop in a thread of its own."""
         require_workers()
         from partbox.supervisor.embedded import EmbeddedWorker
 
@@ -258,8 +266,9 @@ class Outbox(Registrar, Operations):
         subscription: str = "default",
         metrics: bool = False,
     ) -> "Supervisor":
-        """Return a node of worker processes beside this process, not started yet. A number that is None comes from the
-        settings. `metrics` makes the node count its metrics. With a `registry` they are always counted."""
+        """Return a supervisor, which delivers events by worker processes beside this process. It is not started yet. A
+        number that is None comes from the settings. `metrics` makes it count its metrics. With a `registry` they are
+        always counted."""
         nodes = self._nodes(processes=processes, concurrency=concurrency, subscription=subscription)
         return nodes.supervisor(metrics=metrics)
 
@@ -278,7 +287,8 @@ class Outbox(Registrar, Operations):
         return nodes.run(until_empty=until_empty)
 
     def _nodes(self, database: OutboxDatabase | None = None, **wanted: Any) -> "Nodes":
-        """Return the nodes of this outbox. `database` is that of a command line."""
+        """Return the object that builds and runs this outbox's supervisors. `database` is that of a command line, if
+        there is one."""
         require_workers()
         refuse_green_threads()
         from partbox.supervisor.nodes import Nodes
@@ -286,7 +296,7 @@ class Outbox(Registrar, Operations):
         return Nodes(database or self._database, self.handlers, self.codecs, self._shown, **wanted)
 
     def page(self, *, may: "May") -> "MountedPage":
-        """Return the live page as an ASGI application: `app.mount("/outbox", outbox.page(may=…))`.
+        """Return the live dashboard of this outbox as an ASGI application: `app.mount("/outbox", outbox.page(may=…))`.
 
         `may(request, action)`, a function or a coroutine function, gets the Starlette request and "look", "payload",
         "replay", "discard", "retry", "skip", "pause", "resume" or "limit". The result is the identity of the user,
@@ -298,8 +308,9 @@ class Outbox(Registrar, Operations):
         return MountedPage(self.settings, lambda: self.dsn, may)
 
     def observe(self, observer: AnyObserver) -> AnyObserver:
-        """Add an observer of metrics or traces, or an instance of your own subclass of Observer, and return it. Worker
-        processes get copies of their own. Raise RegistrationError for anything but a `partbox.observe.Observer`."""
+        """Add an observer to this outbox, for metrics or traces or of your own subclass of Observer, and return it.
+        Worker processes get copies of their own. Raise RegistrationError for anything but a
+        `partbox.observe.Observer`."""
         if not isinstance(observer, Observer):
             raise RegistrationError(
                 f"{observer!r} is not an Observer: give an instance of a subclass of partbox.observe.Observer"

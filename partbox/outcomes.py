@@ -8,14 +8,14 @@ from partbox.duration import seconds_until
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The event is handled. A handler that returns None means the same."""
+    """A handler's result: the event is handled. A handler that returns None means the same."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class RetryAfter:
-    """Deliver the event again after `delay`, without counting an attempt. `delay` is given in seconds, as a timedelta,
-    a text such as "5m", or a datetime with a time zone, by the clock of the worker's machine. The attribute holds
-    seconds. Raise ValueError for anything else."""
+    """A handler's result: deliver the event again after `delay`, without counting an attempt. `delay` is in seconds, a
+    timedelta, a text such as "5m", or a datetime with a time zone, by the clock of the worker's machine. The attribute
+    holds seconds. Raise ValueError for anything else."""
 
     delay: float
 
@@ -25,14 +25,15 @@ class RetryAfter:
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """Never deliver the event again: it becomes a dead letter with this reason."""
+    """A handler's result: never deliver the event again. It becomes a dead letter with this reason."""
 
     reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
-    """Only from `on_error`: the error does not matter, and the event counts as done. Logged as a warning."""
+    """A result only for `on_error`: the handler's error does not matter, and the event counts as done. Logged as a
+    warning."""
 
 
 Outcome = Done | RetryAfter | Dead

@@ -36,7 +36,7 @@ boottime = time.monotonic if _CLOCK is None else partial(time.clock_gettime, _CL
 
 
 def call_in_forked_children(call: Callable[[], None]) -> None:
-    """Register a function to be called in every process forked from this one. Windows does not fork."""
+    """Register a function to be called in every process that is forked from this one. Windows does not fork."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=call)
 
@@ -55,18 +55,19 @@ def die_before_parent() -> None:
 
 
 def refuse_on_windows(remedy: str) -> None:
-    """Raise PartboxError with this remedy on Windows."""
+    """Raise PartboxError with this remedy if the program runs on Windows."""
     if IS_WINDOWS:
         raise PartboxError(remedy)
 
 
 def require_workers() -> None:
-    """Raise PartboxError if workers cannot run on this system."""
+    """Raise PartboxError if partbox's workers cannot run on this operating system."""
     refuse_on_windows("workers run on Linux and macOS: use WSL or a container")
 
 
 def library(module: str, extra: str, need: str) -> Any:
-    """Return the module of an extra. Raise SettingsError, with `need` and the remedy, if it is not installed."""
+    """Import and return the module that an optional extra of partbox installs. Raise SettingsError, with `need` and the
+    remedy, if it is not installed."""
     try:
         return import_module(module)
     except ModuleNotFoundError as missing:

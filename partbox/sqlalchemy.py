@@ -33,7 +33,8 @@ EVENTS = "events"
 
 
 def collect(target: Target, outbox: Outbox) -> Target:
-    """Publish the `events` of entities through `outbox` before each commit, and return `target`.
+    """Publish the events that SQLAlchemy entities collect in `events` through `outbox` before each commit, and return
+    `target`.
 
     `target` is a sessionmaker, a scoped_session, a Session, a class of sessions, or the asynchronous variant of one.
     `events` has everything that `publish_many` takes: instances of classes decorated with `@partbox.event`, or Event
@@ -55,7 +56,7 @@ def collect(target: Target, outbox: Outbox) -> Target:
 
 @dataclass(eq=False, slots=True)
 class SessionEvents:
-    """The unpublished events of one session, with the state that a rollback needs.
+    """The unpublished events of the entities in one SQLAlchemy session, with the state that a rollback needs.
 
     `waiting` are the lists with events. `marks` has, for each savepoint, the first number of its events. `committed`
     has the transactions that are committed and have not ended yet. Both use the id of a transaction, because the object
@@ -71,7 +72,7 @@ class SessionEvents:
     commits: int = 0
 
     def track(self, events: EventList) -> None:
-        """Publish the present and future events of a list."""
+        """Watch an entity's list of events, so that its present and future events are published."""
         events.on_event = self.note
         self.transient.discard(id(events))
         if events:
@@ -85,7 +86,7 @@ class SessionEvents:
         self.waiting.pop(id(events), None)
 
     def take(self) -> list[tuple[EventList, list[NumberedEvent]]]:
-        """Remove the events from all lists, and return the lists with their events."""
+        """Remove the unpublished events from the lists of all entities, and return the lists with their events."""
         taken = [(events, events.taken()) for events in self.waiting.values()]
         self.waiting.clear()
         return taken
@@ -96,7 +97,8 @@ class SessionEvents:
             self.note(events)
 
     def end_savepoint(self, savepoint: SessionTransaction) -> bool:
-        """Drop the events of a rolled-back savepoint. Return True if the whole transaction is being committed."""
+        """Drop the events that were collected in a savepoint if it was rolled back. Return True if the whole
+        transaction is being committed."""
         mark = self.marks.pop(id(savepoint))
         self.commits = max(0, self.commits - 1)
         if id(savepoint) in self.committed:
@@ -107,7 +109,8 @@ class SessionEvents:
         return False
 
     def end_transaction(self, transaction: SessionTransaction) -> None:
-        """Forget the transaction. After a rollback, entities that are transient again get their events back."""
+        """Forget the events of a transaction that has ended. After a rollback, entities that are transient again get
+        their events back."""
         if id(transaction) not in self.committed:
             for events in self.waiting.values():
                 events.clear()
@@ -132,7 +135,7 @@ def _events_of_session(session: Session) -> SessionEvents:
 
 
 class Collector:
-    """A listener that publishes the events of sessions through one outbox."""
+    """A listener that publishes the events of the entities in SQLAlchemy sessions through one outbox."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
@@ -154,9 +157,9 @@ class Collector:
             event.listen(sessions, name, call)
 
     def _before_commit(self, session: Session) -> None:
-        """Publish before the commit of the whole transaction, but not before the release of a savepoint. A savepoint
-        may still be undone. SQLAlchemy fires the same hook for both. If a savepoint is open, its end shows which one it
-        was."""
+        """Publish the collected events before the commit of the whole transaction, but not before the release of a
+        savepoint, which may still be undone. SQLAlchemy fires the same hook for both. If a savepoint is open, its end
+        shows which one it was."""
         if session.in_nested_transaction():
             _events_of_session(session).commits += 1
         else:
@@ -170,7 +173,8 @@ class Collector:
             _events_of_session(session).end_transaction(transaction)
 
     def _publish(self, session: Session) -> None:
-        """Flush, so that entities have their ids, and publish, and repeat both as long as events are added."""
+        """Flush the session, so that entities have their ids, and publish their events. Both are repeated as long as
+        events are added."""
         gathered = _events_of_session(session)
         for _ in range(MAX_ROUNDS):
             session.flush()
@@ -205,7 +209,8 @@ def _number(gathered: NumberedEvent) -> int:
 
 
 def _listen_target(target: Any) -> Any:
-    """Return the class of sessions, or the session, to listen to. Raise RegistrationError if there is none."""
+    """Return the class of SQLAlchemy sessions, or the session, whose events a listener can hear, from a target given by
+    an application. Raise RegistrationError if there is none."""
     if isinstance(target, scoped_session):
         target = target.session_factory
     if isinstance(target, sessionmaker):
@@ -221,7 +226,8 @@ def _listen_target(target: Any) -> Any:
 
 
 def _async_listen_target(aio: Any, target: Any) -> Any:
-    """Return the class of the sessions, or the session, behind an asynchronous target, or None for any other target."""
+    """Return the synchronous session class, or the session, behind an asynchronous target of SQLAlchemy. Return None
+    for any other target."""
     if isinstance(target, aio.async_scoped_session):
         target = target.session_factory
     if isinstance(target, aio.AsyncSession):
@@ -238,13 +244,14 @@ def _async_listen_target(aio: Any, target: Any) -> Any:
 
 
 def _loaded_asyncio() -> Any:
-    """Return SQLAlchemy's asyncio module if the application has imported it, since only then there are such sessions.
-    The module needs greenlet, which SQLAlchemy 2.1 does not install by default."""
+    """Return SQLAlchemy's asyncio module if the application has imported it, since only then there are asynchronous
+    sessions. The module needs greenlet, which SQLAlchemy 2.1 does not install by default."""
     return sys.modules.get("sqlalchemy.ext.asyncio")
 
 
 def _private_subclass(kind: type[Session]) -> type[Session]:
-    """Return a new class of such sessions, because listening to `kind` itself would include unrelated sessions."""
+    """Return a new subclass of a session class to listen to, because listening to `kind` itself would include unrelated
+    sessions."""
     return kind if kind in _collected else type(f"Collecting{kind.__name__}", (kind,), {})
 
 
@@ -253,7 +260,8 @@ def _session_classes(sessions: Any) -> tuple[Any, ...]:
 
 
 def _events_of(entity: object) -> EventList | None:
-    """Return the entity's list, converted to an EventList, or None if there is none or `events` is mapped."""
+    """Return an entity's list of events, converted to an EventList. Return None if the entity has none or if its
+    `events` is mapped to the database."""
     if isinstance(entity, EventsMixin):
         return entity.events
     found = vars(entity).get(EVENTS)
@@ -273,7 +281,8 @@ def _on_detach(session: Session, entity: object) -> None:
 
 
 def _on_transient(session: Session, entity: object) -> None:
-    """Note that an entity is transient again, because a rollback undid its save or because it left the session."""
+    """Note that an entity is transient (not in the database) again, because a rollback undid its save or because it
+    left the session."""
     if (events := _events_of(entity)) is not None:
         _events_of_session(session).leave(events)
         _events_of_session(session).transient.add(id(events))

@@ -18,7 +18,8 @@ RAISING: Final = ("strict", "surrogateescape", "backslashreplace")
 
 
 def repair_streams() -> None:
-    """Open closed streams on /dev/null, and escape characters that a stream cannot encode."""
+    """Make printing safe: open closed standard streams on /dev/null, and escape characters that a stream cannot
+    encode."""
     reopen_streams()
     codecs.register_error(ESCAPE, _escaped)
     for stream in (sys.stdout, sys.stderr):
@@ -27,7 +28,7 @@ def repair_streams() -> None:
 
 
 def reopen_streams() -> None:
-    """Open closed streams on /dev/null, also for processes that are spawned later."""
+    """Open closed standard streams on /dev/null, also for processes that are spawned later."""
     for number, (name, mode) in enumerate(STREAMS):
         try:
             os.fstat(number)
@@ -40,7 +41,8 @@ def reopen_streams() -> None:
 
 @contextmanager
 def flush_output() -> Iterator[None]:
-    """Flush everything that the block prints. Exit with 1 if the output fails, silently if its reader has gone."""
+    """Flush everything that the `with` block prints. Exit with 1 if the output fails, silently if its reader has
+    gone."""
     retried = ""
     try:
         yield
@@ -60,7 +62,7 @@ def flush_output() -> Iterator[None]:
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:
-    """Return the escape that JSON uses, so that JSON remains JSON."""
+    """Return the JSON escape for a character that an output stream cannot encode, so that printed JSON remains JSON."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")

@@ -23,24 +23,26 @@ PATTERNS = {
     "so many": r"\b[Ss]o (?:many|much)\b",
     "who, whoever or whatever as a noun": r"\b(?:[Ww]ho(?:so)?ever|[Ww]hatever)\b|(?:^|[.:;] )Who\b",
     "is to": r"\b(?:is|are|was|were) to (?!(?:the|a|an)\b)[a-z]+",
-    "is told": r"\b(?:is|are|was|were|be|been) (?:told|said|asked)\b|\b(?:told|tells?) of\b",
+    "is told": r"\b(?:is|are|was|were|be|been) (?:told|said)\b|\b(?:told|tells?) of\b",
     "let there be": r"\b[Ll]et there\b|\b[Tt]here is to\b",
     "a sentence that begins with Of": r"(?:^|[.;:] )Of\b",
-    "one as a noun": r"\b[Oo]ne (?:that|of which|whose|which|who|is|has|had|was)\b|\bones\b|\bother's\b",
-    "a pronoun without its noun": r"^(?:It|Its|They|Their|Them|He|His)\b",
+    "one that as a noun": r"(?<!the )\b[Oo]ne (?:that|of which|whose|which|who)\b|\bother's\b",
 }
+FIRST_PATTERNS = {"a pronoun without its noun": r"^(?:It|Its|They|Their|Them|He|His)\b"}
 DIRECTIVES = re.compile(r"\s*#? ?(?:noqa|type: ?ignore|fmt:|pragma:).*")
 
 
 class Sentence(NamedTuple):
-    """A sentence, and the line on which its docstring or comment begins."""
+    """A sentence of the docstring or comment that begins on `line`; `is_first` if no other sentence is before it."""
 
     line: int
     text: str
+    is_first: bool
 
     def patterns(self) -> list[str]:
         """Return the names of the patterns that the sentence has."""
-        return [name for name, pattern in PATTERNS.items() if re.search(pattern, self.text)]
+        patterns = PATTERNS | FIRST_PATTERNS if self.is_first else PATTERNS
+        return [name for name, pattern in patterns.items() if re.search(pattern, self.text)]
 
 
 def sentences(text: str) -> Iterator[Sentence]:
@@ -49,7 +51,7 @@ def sentences(text: str) -> Iterator[Sentence]:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             docstring = ast.get_docstring(node)
             if docstring:
-                yield from (Sentence(node.body[0].lineno, each) for each in split(docstring))
+                yield from split(node.body[0].lineno, docstring)
     comment: list[str] = []
     first = 0
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -57,15 +59,16 @@ def sentences(text: str) -> Iterator[Sentence]:
             first = first if comment else token.start[0]
             comment.append(DIRECTIVES.sub("", token.string.lstrip("#! ")))
         elif comment and token.type not in {tokenize.NL, tokenize.NEWLINE}:
-            yield from (Sentence(first, each) for each in split(" ".join(comment)))
+            yield from split(first, " ".join(comment))
             comment = []
 
 
-def split(text: str) -> list[str]:
-    """Return the sentences of a text, with an X for each quotation; examples are left out."""
+def split(line: int, text: str) -> list[Sentence]:
+    """Return the sentences of a text that begins on a line, with an X for each quotation. Examples are left out."""
     prose = re.sub(r"```.*?```|^(?: {4}.*\n?)+", "", text, flags=re.DOTALL | re.MULTILINE)
     flat = re.sub(r"\s+", " ", re.sub(r"`[^`]*`|\"[^\"]*\"", "X", prose))
-    return [each.strip() for each in re.split(r"(?<=[.!?]) (?=[A-Z])", flat) if each.strip(" .")]
+    parts = re.split(r"(?<=[.!?]) (?=[A-Z])", flat)
+    return [Sentence(line, each.strip(), number == 0) for number, each in enumerate(parts) if each.strip(" .")]
 
 
 def main() -> int:

@@ -26,8 +26,9 @@ PATIENT_FACTOR: Final = 1.25
 
 @dataclass(frozen=True, slots=True)
 class ArchiveResult:
-    """The number of archived records and of files, and the bytes of the files. `problem`: an error kept due records
-    from being archived. `waiting`: an obstacle that will pass did."""
+    """The result of archiving: the numbers of archived records and of files, and the bytes of the files. If records
+    that are due were not archived, `problem` is the error that prevented it, or `waiting` an obstacle that will
+    pass."""
 
     records: int = 0
     files: int = 0
@@ -49,7 +50,8 @@ def archive(
     stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[ArchiveResult], None] = lambda sofar: None,
 ) -> ArchiveResult:
-    """Archive everything that has expired, and all records up to the id `needed`.
+    """Write all expired records, and all records up to the id `needed`, to files of the archive, so that they may be
+    deleted from the log.
 
     - `conn`: a connection to a whole outbox. One more is opened for the lock.
     - `patient`: do nothing for a few expired records
@@ -58,8 +60,7 @@ def archive(
 
     An archive is kept from the first time that its place can be written. A place that cannot be written, such as a
     typing error, must not keep all purges from deleting. Without the setting nothing happens. A failure is a `problem`
-    of the result and is noted for `doctor`. Files written before it stay archived. Raise `psycopg.Error`.
-    """
+    of the result and is noted for `doctor`. Files written before it stay archived. Raise `psycopg.Error`."""
     if settings.archive is None:
         return ArchiveResult()
     schema = settings.schema_name
@@ -86,7 +87,8 @@ def archive(
 
 
 def _ensure_kept(conn: Conn, settings: Settings, place: str) -> str | None:
-    """Begin the archive if none is kept. Return the reason why its place cannot be written, or None."""
+    """Start the archive if it was not started before, once its place has proved writable. Return the reason why the
+    place cannot be written, or None."""
     if not is_kept(conn, settings):
         try:
             location_of(place).probe()
@@ -97,7 +99,8 @@ def _ensure_kept(conn: Conn, settings: Settings, place: str) -> str | None:
 
 
 def _find_blocker(conn: Conn, settings: Settings, needed: int, upto: int) -> str | None:
-    """Return the obstacle, in words, if a record above `upto` is due. Up to `upto` no record can appear any more."""
+    """Describe the obstacle if records that are due could not be archived because their ids are above `upto`. Return
+    None if there is none. Up to `upto` no record can appear any more."""
     fence = steps.archive_state(conn, settings.schema_name).fence
     if fence is None or fence.drawn <= upto or not _is_due(conn, settings, needed, 1.0):
         return None
@@ -111,12 +114,13 @@ def _find_blocker(conn: Conn, settings: Settings, needed: int, upto: int) -> str
 
 
 def is_kept(conn: Conn, settings: Settings) -> bool:
-    """Return whether the archive of the settings is kept, or none is wanted. Otherwise nothing may leave the log."""
+    """Return True if records may be deleted from the log: the archive of the settings has been started, or no archive
+    is configured."""
     return settings.archive is None or steps.archive_state(conn, settings.schema_name).archived is not None
 
 
 def waiting(conn: Conn, settings: Settings, needed: int) -> int:
-    """Return the number of records that `archive` would write now. Writes nothing."""
+    """Count the records that a call of `archive` would write now. Writes nothing."""
     archive_state = steps.archive_state(conn, settings.schema_name)
     after = -1 if archive_state.archived is None else archive_state.archived
     return steps.count_due(conn, settings.schema_name, after, steps.MAX_ID, needed, settings.retain_done)
@@ -132,7 +136,8 @@ def _is_due(conn: Conn, settings: Settings, needed: int, factor: float) -> bool:
 
 @dataclass(slots=True)
 class _ArchiveRun:
-    """One run: files of all records that have expired or have ids up to `needed`, and up to the settled id `upto`."""
+    """One run of the archiver, which writes files with all records that have expired or have ids up to `needed`.
+    Records above the id `upto` are left out, because others may still appear among them."""
 
     conn: Conn
     settings: Settings
@@ -150,7 +155,8 @@ class _ArchiveRun:
         return self.done
 
     def _write_file(self, place: Location, after: int) -> int:
-        """Write one file of the records above `after`, and note it. Return its last id."""
+        """Write one archive file with the records above the id `after`, and note it in the database. Return the last id
+        in the file."""
         with place.open_new_file() as file:
             part = ArchiveFileWriter(place, file)
             while part.records < FILE_RECORDS and part.size < FILE_BYTES and not self.is_over:
@@ -169,8 +175,8 @@ class _ArchiveRun:
         return after
 
     def _read_due(self, after: int) -> list[ArchiveRow]:
-        """Return the next due records. After the last of them the run is over. Ids and times rise together, nearly. The
-        run is over if a read ends with young records. Young records before an old one are archived with it."""
+        """Read the next records to archive. The run is over if a read ends with records that are too young, because ids
+        and times rise together, nearly. Young records before an old one are archived with it."""
         if self.stopped():
             self.is_over = True
             return []

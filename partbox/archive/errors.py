@@ -33,7 +33,8 @@ ZSTD: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.
 
 @contextmanager
 def location_errors(place: str) -> Iterator[None]:
-    """Raise every error of the block as a `PartboxError` about the place. A `PartboxError` passes unchanged."""
+    """Turn every error in the block into a `PartboxError` that names the archive's place and a remedy. A `PartboxError`
+    passes unchanged."""
     try:
         yield
     except PartboxError:
@@ -55,7 +56,8 @@ def _remedy(error: Exception) -> str:
 
 
 def library(module: str, extra: str = "archive") -> Any:
-    """Return an optional module. Raise `SettingsError`, with the remedy, if it is not installed."""
+    """Import an optional library that the archive needs, and return it. Raise `SettingsError`, with the remedy, if it
+    is not installed."""
     try:
         return platform.library(module, extra, f"the archive needs the library {module}")
     except ModuleNotFoundError as missing:

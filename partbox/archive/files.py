@@ -28,7 +28,7 @@ _NAME = re.compile(r"record-([0-9]{1,19})-([0-9]{1,19})-([0-9a-f]{12})\.jsonl\.z
 
 
 class FileName(NamedTuple):
-    """The name of an archive file: the ids of its first and last record, and a digest of its lines."""
+    """The parts of an archive file's name: the ids of its first and last record, and a digest of its lines."""
 
     first: int
     last: int
@@ -39,7 +39,7 @@ class FileName(NamedTuple):
 
 
 def parse_file_name(name: str) -> FileName | None:
-    """Return the parts of a file's name, or None if it is not a file of an archive."""
+    """Parse the name of an archive file into ids and digest. Return None if the name is not that of an archive file."""
     found = _NAME.fullmatch(name)
     return FileName(int(found[1]), int(found[2]), found[3]) if found else None
 
@@ -50,7 +50,8 @@ CHUNK_BYTES: Final = 64 << 10
 
 
 class ArchiveFileWriter:
-    """An archive file that is being written. `size` is the bytes of its lines, before compression."""
+    """A writer of one compressed archive file, to which records are appended. `size` is the bytes of the lines so far,
+    before compression."""
 
     def __init__(self, place: Location, file: BinaryIO) -> None:
         zstd = library(ZSTD)
@@ -67,7 +68,7 @@ class ArchiveFileWriter:
         self._pending = bytearray()
 
     def write(self, row: ArchiveRow) -> None:
-        """Append a record."""
+        """Append a record as a line of JSON to the archive file."""
         line = line_of(row)
         self._pending += line
         if len(self._pending) >= CHUNK_BYTES:
@@ -77,7 +78,8 @@ class ArchiveFileWriter:
         self.size += len(line)
 
     def keep(self) -> int:
-        """Finish the file and keep it in its place for good. Return its bytes. A file without records is not kept."""
+        """Finish the archive file and move it to its place for good. Return its size in bytes. A file without records
+        is not kept."""
         if not self.records:
             return 0
         self._compress()
@@ -92,7 +94,8 @@ class ArchiveFileWriter:
 
 
 def read_lines(place: Location, name: str) -> Iterator[bytes]:
-    """Yield the lines of a file. Raise `PartboxError` if the file is damaged or truncated."""
+    """Yield the lines of an archive file, decompressed if necessary. Raise `PartboxError` if the file is damaged or
+    truncated."""
     with place.open_file(name) as file:
         pieces = _decompress(file, f"{place.display_name}/{name}") if name.endswith(SUFFIX) else _read_chunks(file)
         rest = b""
@@ -108,7 +111,8 @@ def _read_chunks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _decompress(file: BinaryIO, display_name: str) -> Iterator[bytes]:
-    """Yield the content of a compressed file with one or several frames."""
+    """Yield the content of a zstd file, which may have several frames. Raise `PartboxError` if the file is damaged or
+    truncated."""
     zstd = library(ZSTD)
     try:
         yield from _read_chunks(zstd.ZstdFile(file))
@@ -125,7 +129,7 @@ FILE_SUFFIXES: Final = (SUFFIX, ".jsonl")
 
 
 class ArchiveEntry(NamedTuple):
-    """A record, the place where it was found, and its bytes."""
+    """A record read from an archive, with the file and line where it was found, and its size in bytes."""
 
     row: ArchiveRow
     place: str
@@ -133,7 +137,8 @@ class ArchiveEntry(NamedTuple):
 
 
 class ArchiveSource:
-    """The files of an archive, in order. `total`: the most records in them, by their names, or 0 if unknown."""
+    """The files of an archive, to be read in order. `total` is the largest number of records that they can contain
+    according to the ids in their names, or 0 if unknown."""
 
     def __init__(self, place: Location, names: list[str]) -> None:
         self.display_name = place.display_name if len(names) != 1 else f"{place.display_name}/{names[0]}"
@@ -143,7 +148,8 @@ class ArchiveSource:
         self._place = place
 
     def entries(self) -> Iterator[ArchiveEntry]:
-        """Yield each record. Raise `PartboxError` for a line that is no record, and for a damaged or truncated file."""
+        """Yield each record of the archive's files. Raise `PartboxError` for a line that is no record, and for a
+        damaged or truncated file."""
         for name in self.names:
             for number, line in enumerate(read_lines(self._place, name), 1):
                 where = f"line {number} of {self._place.display_name}/{name}"
@@ -154,7 +160,8 @@ class ArchiveSource:
 
 
 def open_source(text: str) -> ArchiveSource:
-    """Open the archive in a directory or at a URL, or one file of either. Raise `PartboxError` if there is none."""
+    """Find the files of the archive in a directory or at a URL, or one file of either, for reading. Raise
+    `PartboxError` if there is none."""
     if text.endswith(FILE_SUFFIXES):
         folder, _, name = text.rpartition("/")
         folder = folder or ("/" if text.startswith("/") else ".")
@@ -180,7 +187,7 @@ PARTITIONS: Final = 256
 
 
 def line_of(row: ArchiveRow) -> bytes:
-    """Return the line of a record, with the line end."""
+    """Encode a record as a line of an archive file (JSON), with the line end."""
     fields: dict[str, Any] = {name: value for name, value in row._asdict().items() if value is not None}
     del fields["expired"]
     if row.payload_bytes is not None:
@@ -189,7 +196,7 @@ def line_of(row: ArchiveRow) -> bytes:
 
 
 def row_of(line: bytes) -> ArchiveRow:
-    """Return the record of a line. Raise `ValueError`, with the reason, if the line is no record."""
+    """Decode the record in a line of an archive file. Raise `ValueError`, with the reason, if the line is no record."""
     try:
         fields = orjson.loads(line)
     except orjson.JSONDecodeError:

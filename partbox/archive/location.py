@@ -23,13 +23,15 @@ LIBRARIES: Final = {"gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs
 
 @contextmanager
 def temporary_file() -> Iterator[BinaryIO]:
-    """Open a file in the temporary folder of this machine, which will be uploaded as a whole."""
+    """Open a file in the temporary folder of this machine, which is later uploaded to the archive as a whole. It is
+    deleted at the end of the context."""
     with location_errors("the temporary folder"), NamedTemporaryFile("w+b", prefix="partbox-", suffix=".part") as file:
         yield cast(BinaryIO, file)
 
 
 class Remote:
-    """A folder of another remote file system. Files are written locally first. For the methods see `Directory`."""
+    """An archive in a folder of a remote file system other than S3, accessed by fsspec. Files are written locally
+    first. For the methods see `Directory`."""
 
     def __init__(self, url: str) -> None:
         self.display_name = masked_url(url)
@@ -56,7 +58,7 @@ class Remote:
     open_new_file = staticmethod(temporary_file)
 
     def keep(self, file: BinaryIO, name: str) -> None:
-        """Upload the file under this name."""
+        """Upload a finished file to the remote archive under this name."""
         path = f"{self._root}/{name}"
         with location_errors(self.display_name):
             file.flush()
@@ -69,7 +71,7 @@ class Remote:
                 self._fs.mv(temporary_path, path)
 
     def probe(self) -> None:
-        """Raise `PartboxError` unless files can be written."""
+        """Check that files can be written to the remote archive, by writing one. Raise `PartboxError` if that fails."""
         with self.open_new_file() as file:
             file.write(PROBE_CONTENT)
             self.keep(file, PROBE_NAME)
@@ -78,7 +80,7 @@ class Remote:
             self._fs.rm_file(f"{self._root}/{PROBE_NAME}")
 
     def names(self) -> list[str]:
-        """Return the names of all files."""
+        """Return the names of all files in the remote folder of the archive."""
         with location_errors(self.display_name):
             self._fs.invalidate_cache()
             found = self._fs.ls(self._root, detail=True)
@@ -86,15 +88,15 @@ class Remote:
 
     @contextmanager
     def open_file(self, name: str) -> Iterator[BinaryIO]:
-        """Open a file to read."""
+        """Open a file of the remote archive for reading."""
         with location_errors(f"{self.display_name}/{name}"), self._fs.open(f"{self._root}/{name}", "rb") as file:
             yield file
 
 
 class S3:
-    """A bucket and a prefix, accessed by boto3 with the credentials that boto3 finds. For the methods see `Directory`.
-    `?endpoint=URL` names another server with the protocol of S3. Writing needs the permission PutObject. Reading back
-    needs ListBucket and GetObject. A file appears only when its upload is complete."""
+    """An archive in an S3 bucket below a prefix, accessed by boto3 with the credentials that boto3 finds. For the
+    methods see `Directory`. `?endpoint=URL` names another server with the protocol of S3. Writing needs the permission
+    PutObject. Reading back needs ListBucket and GetObject. A file appears only when its upload is complete."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -110,13 +112,13 @@ class S3:
     open_new_file = staticmethod(temporary_file)
 
     def keep(self, file: BinaryIO, name: str) -> None:
-        """Upload the file under this name."""
+        """Upload a finished file to the bucket under this name."""
         with location_errors(self.display_name):
             file.flush()
             self._client.upload_file(file.name, self._bucket, self._key(name))
 
     def probe(self) -> None:
-        """Raise `PartboxError` unless files can be written."""
+        """Check that files can be written to the bucket, by uploading one. Raise `PartboxError` if that fails."""
         with location_errors(self.display_name):
             self._client.put_object(Bucket=self._bucket, Key=self._key(PROBE_NAME), Body=PROBE_CONTENT)
         # The credentials need no DeleteObject.
@@ -124,7 +126,7 @@ class S3:
             self._client.delete_object(Bucket=self._bucket, Key=self._key(PROBE_NAME))
 
     def names(self) -> list[str]:
-        """Return the names of all files."""
+        """Return the names of all files of the archive in the bucket."""
         with location_errors(self.display_name):
             found = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=self._key(""), Delimiter="/"
@@ -133,7 +135,7 @@ class S3:
 
     @contextmanager
     def open_file(self, name: str) -> Iterator[BinaryIO]:
-        """Open a file to read."""
+        """Open a file of the archive in the bucket for reading."""
         with location_errors(f"{self.display_name}/{name}"):
             answer = self._client.get_object(Bucket=self._bucket, Key=self._key(name))
             with closing(answer["Body"]) as body:
@@ -150,7 +152,8 @@ ABANDONED_AFTER: Final = 86_400.0
 
 
 class Directory:
-    """A directory that its owner alone can read. All methods raise `PartboxError`, with the place and a remedy."""
+    """An archive in a local directory that its owner alone can read. All methods raise `PartboxError`, with the place
+    and a remedy."""
 
     def __init__(self, path: Path) -> None:
         self.display_name = str(path)
@@ -158,8 +161,8 @@ class Directory:
 
     @contextmanager
     def open_new_file(self) -> Iterator[BinaryIO]:
-        """Open a file that does not belong to the archive yet. It is deleted at the end unless `keep` was called. The
-        directory is created if it is missing, but not its parents: a mount may be missing."""
+        """Open a new file that does not belong to the archive until `keep` is called. Otherwise it is deleted at the
+        end. The directory is created if it is missing, but not its parents: a mount may be missing."""
         begin, end = UNFINISHED_NAME
         with location_errors(self.display_name):
             self._path.mkdir(exist_ok=True)
@@ -176,7 +179,7 @@ class Directory:
                         os.unlink(file.name)
 
     def keep(self, file: BinaryIO, name: str) -> None:
-        """Keep the written file under this name. After the return no crash takes it back."""
+        """Make the written file part of the archive under this name. After the return the file survives any crash."""
         with location_errors(self.display_name):
             file.flush()
             os.fsync(file.fileno())
@@ -184,7 +187,8 @@ class Directory:
             self._sync()
 
     def probe(self) -> None:
-        """Write a file and delete it again, as far as that is allowed. Raise an error if nothing can be written."""
+        """Check that files can be written to the directory of the archive: write one and delete it again, as far as
+        that is allowed. Raise an error if nothing can be written."""
         is_new = not self._path.exists()
         with self.open_new_file() as file, location_errors(self.display_name):
             file.write(PROBE_CONTENT)
@@ -195,13 +199,13 @@ class Directory:
                 self._path.rmdir()
 
     def names(self) -> list[str]:
-        """Return the names of the files."""
+        """Return the names of all files in the directory of the archive."""
         with location_errors(self.display_name):
             return [each.name for each in self._path.iterdir() if each.is_file()]
 
     @contextmanager
     def open_file(self, name: str) -> Iterator[BinaryIO]:
-        """Open one of the files for reading."""
+        """Open a file of the archive in this directory for reading."""
         with location_errors(str(self._path / name)), open(self._path / name, "rb") as file:
             yield file
 
@@ -218,7 +222,8 @@ Location = Directory | Remote | S3
 
 
 def location_of(text: str) -> Location:
-    """Return the place for a path, `file://…`, or a URL. Raise `SettingsError` otherwise, or for a missing library."""
+    """Return the place of an archive for a path, `file://…`, or a URL: a directory, a bucket or a remote folder. Raise
+    `SettingsError` for another form, or for a missing library."""
     scheme, mark, _ = text.partition("://")
     if not mark:
         return Directory(Path(text))

@@ -27,7 +27,8 @@ Document = dict[str, Any]
 
 
 def asyncapi(title: str, forms: Iterable[EventForm], target_of: Callable[[str], RelayTarget]) -> Document:
-    """Return the document. `target_of` returns the target to which a relay sends events of a type."""
+    """Build an AsyncAPI 3.0 document that describes the events of an outbox and the channels to which a relay sends
+    them. `target_of` returns the target to which a relay sends events of a type."""
     channels: defaultdict[str, Document] = defaultdict(dict)
     addresses: dict[str, str] = {}
     messages: Document = {}
@@ -51,8 +52,8 @@ def asyncapi(title: str, forms: Iterable[EventForm], target_of: Callable[[str], 
 
 
 def target_function(targets: Iterable[RelayTarget], topic: str | None) -> Callable[[str], RelayTarget]:
-    """Return a function from an event type to its target: the target that names the type, or the target for all others.
-    `topic` replaces the topic templates of all targets."""
+    """Return a function that maps an event type to the relay target to which its events are sent: the target that names
+    the type, or the target for all others. `topic` replaces the topic templates of all targets."""
     found = {kind: target for target in targets for kind in target.types}
     rest = found.get("*", RelayTarget(to="stdout:"))
 
@@ -91,7 +92,6 @@ def _message(form: EventForm, name: str, prefix: str) -> Document:
 
 
 def _definitions(form: EventForm, name: str) -> Document:
-    """Return the definitions of an event by their names in the document, at whose root references start."""
     return {f"{name}.{_safe_name(part)}": _schema(each, name) for part, each in form.schema.get("$defs", {}).items()}
 
 
@@ -100,7 +100,8 @@ def _schema(schema: Any, event: str) -> Document:
 
 
 def _move_references(value: Any, event: str) -> Any:
-    """Return the value with each reference to a definition of the event changed to its place in the document."""
+    """Return a part of an event's schema with each reference to one of the event's definitions changed to its place in
+    the AsyncAPI document."""
     if isinstance(value, dict):
         return {name: _move_references(each, event) for name, each in value.items()}
     if isinstance(value, list):

@@ -15,7 +15,8 @@ from partbox.catalogue.misfits import FitCheck, Misfit, MisfitKind
 
 @dataclass(frozen=True, slots=True)
 class EventForm:
-    """The properties of an event type, in the past or now, on which other programs rely.
+    """A description of an event type, in the past or now: the properties on which other programs rely, such as its
+    version and its JSON Schema.
 
     `cls` is the name of its class.
 
@@ -36,8 +37,8 @@ class EventForm:
 
 @dataclass(frozen=True, slots=True)
 class EventChange:
-    """A change of one event or field, with the readers that it breaks and the remedy. A harmless change has no
-    remedy."""
+    """A change of one event type or field between two versions of the code, with the readers that it breaks and the
+    remedy. A harmless change has no remedy."""
 
     place: str
     what: str
@@ -47,12 +48,12 @@ class EventChange:
 
     @property
     def is_break(self) -> bool:
-        """True if the change breaks a reader."""
+        """True if the change breaks a reader: the reading of the log, or consumers that know the old form."""
         return self.breaks_log or self.breaks_consumers
 
     @property
     def line(self) -> str:
-        """The change as one line of text."""
+        """The change, the readers that it breaks, and the remedy, as one line of text."""
         broken = [_LOG] * self.breaks_log + [_CONSUMERS] * self.breaks_consumers
         broken_readers = f"breaks {' and '.join(broken)}" if broken else "breaks nothing"
         return f"{self.place} {self.what}: {broken_readers}" + (f": {self.remedy}" if self.remedy else "")
@@ -84,8 +85,8 @@ _TEXTS: Final = {
 
 
 def compare_forms(old: EventForm, new: EventForm, upcasts: Iterable[int]) -> list[EventChange]:
-    """Return the changes from `old` to `new`, breaking changes first. `upcasts` are the versions that have an
-    upcast."""
+    """Compare an event type's old and new description, and return the changes, breaking changes first. `upcasts` are
+    the versions that have an upcast (a function that converts old payloads)."""
     if new.version < old.version:
         back = f"went back from version {old.version} to {new.version}"
         return [EventChange(old.name, back, True, True, f"give it version={old.version} or more")]
@@ -96,7 +97,7 @@ def compare_forms(old: EventForm, new: EventForm, upcasts: Iterable[int]) -> lis
 
 
 def removed_event(old: EventForm, file: str) -> EventChange:
-    """Return the change for an event that no longer has a class. `file` contains its schema."""
+    """Return the change that reports an event type that no longer has a class. `file` contains its schema."""
     remedy = f"keep the class, and import its module, while the log has such events; then delete {file}"
     return EventChange(old.name, f"of version {old.version} has no class", True, False, remedy)
 
@@ -171,7 +172,6 @@ def _misfit_text(misfit: Misfit, *, from_log: bool) -> str:
 
 
 def _find_added(old: SchemaNode, new: SchemaNode, path: str = "", depth: int = 10) -> Iterator[tuple[str, SchemaNode]]:
-    """Yield the fields that only the new form has, with their paths, including fields of nested objects."""
     olds, news = (_object_alternative(each) for each in (old, new))
     if olds is None or news is None or not depth:
         return
@@ -183,7 +183,7 @@ def _find_added(old: SchemaNode, new: SchemaNode, path: str = "", depth: int = 1
 
 
 def _object_alternative(node: SchemaNode) -> SchemaNode | None:
-    """Return the only alternative that is an object, or None if there is none or more than one."""
+    """Return the only alternative of a schema that is an object, or None if there is none or more than one."""
     found = [each for each in node.alternatives() if each.type == "object"]
     return found[0] if len(found) == 1 else None
 
@@ -195,7 +195,8 @@ def _find_renamed(
     changes: dict[str, EventChange],
     form: EventForm,
 ) -> Iterator[str]:
-    """Find renamed fields, describe each in the change of the old field, and yield the new path."""
+    """Find the fields of an event that were renamed, describe each in the change of the old field, and yield the new
+    path."""
     for misfit in by_consumers:
         if misfit.kind is not MisfitKind.GONE:
             continue

@@ -12,8 +12,8 @@ from partbox.handlers.handler import ANY
 
 @dataclass(frozen=True, slots=True)
 class CatalogueEntry:
-    """An event with its handlers, one for each subscription that has a handler for it. An event without a class has
-    neither a version nor a key. An `aggregate_type` of None means any."""
+    """An event type in the catalogue of an outbox, with its handlers, one for each subscription that has a handler for
+    it. An event without a class has neither a version nor a key. An `aggregate_type` of None means any."""
 
     name: str
     version: int | None
@@ -24,7 +24,7 @@ class CatalogueEntry:
     handlers: tuple[Row, ...]
 
     def plain(self) -> dict[str, Any]:
-        """Return the entry in the form that `--json` prints."""
+        """Return the catalogue entry as a dict, in the form that the command's `--json` prints."""
         handlers = [
             {"subscription": row.subscription, "handler": row.handler, "place": row.place} for row in self.handlers
         ]
@@ -40,7 +40,8 @@ class CatalogueEntry:
 
 
 def entries(types: Iterable[EventType], rows: Iterable[Row]) -> list[CatalogueEntry]:
-    """Return the catalogue, sorted by name: first all `types`, then the events that only handlers name."""
+    """Return the catalogue of all event types with their handlers, sorted by name: first all `types`, which classes
+    declare, then the events that only handlers name."""
     rows, declared = list(rows), sorted(types, key=lambda each: each.name)
     known = {each.name for each in declared}
     named = {(row.event_type, row.aggregate_type) for row in rows} - {(ANY, row.aggregate_type) for row in rows}
@@ -67,7 +68,8 @@ def _undeclared_entry(name: str, aggregate_type: str | None, rows: list[Row]) ->
 
 
 def _find_handlers(rows: list[Row], name: str, aggregate_type: str | None) -> tuple[Row, ...]:
-    """Return the most specific handler of each subscription that takes such an event, as `Routes` selects it."""
+    """Return for each subscription the most specific handler that takes events of this name and aggregate type, in the
+    same order of precedence as `Routes`."""
     found: dict[str, Row] = {}
     for wanted in ((name, aggregate_type), (name, None), (ANY, aggregate_type), (ANY, None)):
         for row in rows:
@@ -77,7 +79,8 @@ def _find_handlers(rows: list[Row], name: str, aggregate_type: str | None) -> tu
 
 
 def choice_text(given: KeyChoice | None) -> str:
-    """Return the attributes or the function from which a key or a tenant is taken, or "" if there is none."""
+    """Return the names of the attributes, or of the function, from which an event class takes its key or tenant, or ""
+    if there is none."""
     if given is None or isinstance(given, str):
         return given or ""
     return ", ".join(given) if isinstance(given, tuple) else name_of(given)

@@ -15,7 +15,8 @@ JsonSchema = dict[str, Any]
 
 
 def event_form(event: EventType) -> EventForm:
-    """Return the form of a declared class. Raise RegistrationError if a field has no JSON Schema."""
+    """Describe a declared event class in the form in which it can be compared with its past. Raise RegistrationError if
+    a field has no JSON Schema."""
     read = event.json_schema()
     schema, written = _schemas(event, read)
     key, tenant = choice_text(event.key), choice_text(event.tenant)
@@ -25,14 +26,16 @@ def event_form(event: EventType) -> EventForm:
 
 
 def _schemas(event: EventType, read: JsonSchema) -> tuple[JsonSchema, JsonSchema]:
-    """Return the schema of the stored events, and the schema of the events that the class writes."""
+    """Return two JSON Schemas of an event type: for the events stored in the log, and for the events that the class
+    writes now."""
     if kind_of(event.cls) in (ClassKind.PYDANTIC, ClassKind.DATACLASS):
         return _pydantic_schema(event, always=False), _pydantic_schema(event, always=True)
     return read, read if _omits_defaults(event.cls) else require_all(read)
 
 
 def _pydantic_schema(event: EventType, *, always: bool) -> JsonSchema:
-    """Return the schema of an instance in JSON. With `always`, fields with a default are required, too."""
+    """Return the JSON Schema of a pydantic model's or dataclass's instance as written. With `always`, fields with a
+    default are required, too."""
     from pydantic import PydanticInvalidForJsonSchema, TypeAdapter
     from pydantic.json_schema import GenerateJsonSchema
 
@@ -52,7 +55,6 @@ def _pydantic_schema(event: EventType, *, always: bool) -> JsonSchema:
 
 
 def _omits_defaults(cls: Any) -> bool:
-    """Return True if a class, or a class inside it, is a msgspec.Struct that omits fields with default values."""
     from msgspec import inspect
 
     waiting, seen = [inspect.type_info(cls)], set[int]()
@@ -69,7 +71,7 @@ def _omits_defaults(cls: Any) -> bool:
 
 
 def require_all(schema: JsonSchema) -> JsonSchema:
-    """Return a msgspec schema in which all fields of all objects are required."""
+    """Return a copy of a JSON Schema made by msgspec in which all fields of all objects are required."""
     parts = {name: _require_properties(each) for name, each in schema.get("$defs", {}).items()}
     return {**schema, "$defs": parts} if parts else _require_properties(schema)
 

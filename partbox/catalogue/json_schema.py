@@ -27,15 +27,17 @@ UNMERGED_KEYWORD: Final = "allOf"
 
 @dataclass(frozen=True, slots=True)
 class SchemaNode:
-    """A part of a schema, and the whole schema, in which its references are resolved. `keywords` are the keywords of
-    this part, with references resolved and `allOf` merged. `alternatives` splits unions."""
+    """A part of a JSON Schema, in a form for comparison, and the whole schema, in which its references are resolved.
+    `keywords` are the keywords of this part, with references resolved and `allOf` merged. `alternatives` splits
+    unions."""
 
     keywords: Schema
     whole: Schema
 
     @classmethod
     def of(cls, schema: Any, whole: Schema) -> "SchemaNode":
-        """Return the part `schema` of `whole`. True stands for anything, and False for nothing."""
+        """Build the node for the part `schema` of the JSON Schema `whole`. True stands for anything, and False for
+        nothing."""
         if isinstance(schema, bool):
             return cls({} if schema else {"not": {}}, whole)
         keywords = {name: value for name, value in schema.items() if not _is_left_out(name)}
@@ -47,11 +49,11 @@ class SchemaNode:
         return cls(keywords, whole)
 
     def part(self, schema: Any) -> "SchemaNode":
-        """Return a part inside the same whole."""
+        """Build the node for another part of the same JSON Schema."""
         return SchemaNode.of(schema, self.whole)
 
     def alternatives(self) -> list["SchemaNode"]:
-        """Return the alternatives of this part, each with at most one type. A part without unions has one
+        """Split a union, and return its alternatives, each with at most one type. A part without unions has one
         alternative."""
         for union in ("anyOf", "oneOf"):
             if union in self.keywords:
@@ -63,7 +65,7 @@ class SchemaNode:
 
     @property
     def type(self) -> str | None:
-        """The JSON type, or None for any type."""
+        """The JSON type that this part of the schema allows, or None for any type."""
         return self.keywords.get("type")
 
     @property
@@ -77,7 +79,7 @@ class SchemaNode:
 
     @property
     def words(self) -> str:
-        """A description for people, such as "text (date-time)"."""
+        """The values that this part of the schema allows, described for people, such as "text (date-time)"."""
         words = list(dict.fromkeys(each.own_words for each in self.alternatives()))
         return " or ".join(words)
 
@@ -93,7 +95,8 @@ def _is_left_out(name: str) -> bool:
 
 
 def _merge_keywords(one: Schema, other: Schema) -> dict[str, Any]:
-    """Return keywords for a value that must fit both parts. Keywords with conflicting values are kept unmerged."""
+    """Merge the keywords of two parts of a JSON Schema that a value must both fit. Keywords with conflicting values are
+    kept unmerged."""
     merged = {**other, **one}
     for name in one.keys() & other.keys():
         if name == "properties":
@@ -106,7 +109,8 @@ def _merge_keywords(one: Schema, other: Schema) -> dict[str, Any]:
 
 
 def resolve_reference(reference: str, whole: Schema) -> Any:
-    """Return the part to which a reference inside the document leads. Raise KeyError if there is none."""
+    """Return the part of a JSON Schema to which a reference inside the document (`#/…`) leads. Raise KeyError if there
+    is none."""
     place: Any = whole
     for step in reference.removeprefix("#").split("/")[1:]:
         place = place[step.replace("~1", "/").replace("~0", "~")]
@@ -114,15 +118,16 @@ def resolve_reference(reference: str, whole: Schema) -> Any:
 
 
 def description(schema: Schema) -> str:
-    """Return the description of the whole schema, even if it is a reference to a part. pydantic 2.7 puts the reference
-    into `allOf`."""
+    """Return the description text of a JSON Schema, even if its root is only a reference to a part. pydantic 2.7 puts
+    the reference into `allOf`."""
     parts = [schema, *schema.get("allOf", ())]
     roots = (resolve_reference(each["$ref"], schema) for each in parts if "$ref" in each)
     return next((str(described) for each in (schema, *roots) if (described := each.get("description"))), "")
 
 
 def _split_types(keywords: Schema) -> Iterator[Schema]:
-    """Yield the keywords once for each type that they allow. Values of an enum are grouped by their types."""
+    """Yield the keywords of a JSON Schema once for each type that they allow. Values of an enum are grouped by their
+    types."""
     if "const" in keywords:
         keywords = {**keywords, "enum": [keywords["const"]]}
     rest = {name: value for name, value in keywords.items() if name not in ("type", "enum", "const")}
@@ -138,5 +143,5 @@ def _split_types(keywords: Schema) -> Iterator[Schema]:
 
 
 def json_type_of(value: Any) -> str:
-    """Return the JSON type of a value."""
+    """Return the name of the JSON type, such as "string" or "null", that a Python value has."""
     return "null" if value is None else _KINDS[type(value)]

@@ -16,7 +16,8 @@ EXTENSION_KEY: Final = "x-partbox"
 
 
 def document(form: EventForm) -> dict[str, Any]:
-    """Return the JSON Schema of an event, with its name, version, key, tenant and aggregate type."""
+    """Return the JSON Schema of an event type as the content of its file, with its name, version, key, tenant and
+    aggregate type."""
     extension = {
         "name": form.name,
         "version": form.version,
@@ -28,8 +29,9 @@ def document(form: EventForm) -> dict[str, Any]:
 
 
 def write_schemas(folder: Path, forms: Iterable[EventForm]) -> tuple[int, int]:
-    """Write the file of each event, and return the numbers of files written and of files that were up to date. Other
-    files in the folder are left alone. Raise PartboxError if a file cannot be written."""
+    """Write a JSON Schema file for each event type into the folder, and return the numbers of files written and of
+    files that were up to date. Other files in the folder are left alone. Raise PartboxError if a file cannot be
+    written."""
     texts = {folder / file_name(form): json_bytes(document(form)) for form in forms}
     changed = {path: text for path, text in texts.items() if _read_bytes(path) != text}
     for path, text in changed.items():
@@ -46,7 +48,7 @@ def _read_bytes(path: Path) -> bytes | None:
 
 
 def write_file(path: Path, text: bytes) -> None:
-    """Write a file, and create the folders above it. Raise PartboxError if that fails."""
+    """Write a file, creating the folders above it. Raise PartboxError with advice if that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text)
@@ -60,12 +62,13 @@ def file_name(form: EventForm) -> str:
 
 
 def json_bytes(content: dict[str, Any]) -> bytes:
-    """Return the content of a JSON file: indented, with a newline at the end."""
+    """Encode a dict as the content of a JSON file: indented, with a newline at the end."""
     return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
 def read_schemas(folder: Path) -> dict[Path, EventForm]:
-    """Return the events of a folder by their files. Raise PartboxError if there are none or if one cannot be read."""
+    """Read the event types whose JSON Schema files are in a folder, by their files. Raise PartboxError if there are
+    none or if one cannot be read."""
     remedy = f"write it with `partbox events MODULE:OUTBOX --json-schema {folder}`, and commit it"
     if not folder.is_dir():
         raise PartboxError(f"there is no folder {folder}: {remedy}")
@@ -95,7 +98,8 @@ def _read_form(path: Path) -> EventForm:
 def find_changes(
     kept: dict[Path, EventForm], forms: Iterable[EventForm], upcasts: dict[str, set[int]]
 ) -> list[EventChange]:
-    """Return the changes since the files were written, breaking changes first. `upcasts` are the versions by event."""
+    """Compare the event types with their schema files, and return the changes since the files were written, breaking
+    changes first. `upcasts` are the versions that have an upcast (a conversion of old payloads), by event."""
     now = {form.name: form for form in forms}
     changes = [each for path, old in kept.items() for each in _event_changes(path, old, now.get(old.name), upcasts)]
     known = {old.name for old in kept.values()}

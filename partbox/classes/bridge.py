@@ -13,7 +13,7 @@ from partbox.classes.readers import reader_of
 
 @dataclass(frozen=True, slots=True)
 class MsgspecBridge:
-    """An annotation that makes pydantic leave a class to msgspec."""
+    """A type annotation by which pydantic leaves the validation of one class to msgspec."""
 
     cls: Any
 
@@ -28,8 +28,8 @@ class MsgspecBridge:
 
 
 def add_bridges(hint: Any) -> Any:
-    """Return a type hint with a bridge at each Struct and attrs class in it. Raise UnreadableError if one cannot be
-    read."""
+    """Return a type hint in which each msgspec Struct and attrs class is annotated so that pydantic leaves it to
+    msgspec. Raise UnreadableError if one of them cannot be read."""
     if kind_of(hint) in (ClassKind.MSGSPEC, ClassKind.ATTRS):
         reader_of(hint)
         return Annotated[hint, MsgspecBridge(hint)]

@@ -9,8 +9,8 @@ from partbox.classes.reader import Reader
 
 @lru_cache(maxsize=256)
 def reader_of(cls: Any) -> Reader:
-    """Return the reader of a class, or of any other type that pydantic can validate. Raise UnreadableError if none
-    can."""
+    """Return the object that converts payloads into instances of a class, or of any other type that pydantic can
+    validate. Raise UnreadableError if neither library can read it."""
     if kind_of(cls) in (ClassKind.MSGSPEC, ClassKind.ATTRS):
         from partbox.classes.by_msgspec import MsgspecReader
 
@@ -21,5 +21,6 @@ def reader_of(cls: Any) -> Reader:
 
 
 def schema_of(cls: Any) -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of the payloads of a class. Raise UnreadableError if there is none."""
+    """Return the JSON Schema (draft 2020-12) of the payloads that a class accepts. Raise UnreadableError if there is
+    none."""
     return reader_of(cls).schema()

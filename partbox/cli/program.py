@@ -34,9 +34,10 @@ ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 class CommandEntry(NamedTuple):
-    """A command, or a group of commands, in the module of its name. `line` is the help in the list of commands, `panel`
-    the heading there. If `settings` is True, each setting is an option of the command. A command with an `extra`
-    belongs to another distribution, which names it in the entry points `partbox.commands`."""
+    """The entry of a command, or a group of commands, in the table from which the command line is built. It is
+    implemented in the module of its name. `line` is the help in the list of commands, `panel` the heading there. If
+    `settings` is True, each setting is an option of the command. A command with an `extra` belongs to another
+    distribution, which names it in the entry points `partbox.commands`."""
 
     panel: str
     name: str
@@ -47,13 +48,14 @@ class CommandEntry(NamedTuple):
 
     @property
     def module(self) -> Any:
-        """The imported module."""
+        """The Python module that implements the command, imported when it is needed."""
         name = f"{self.name}_" if self.name == "import" else self.name
         return import_module(f"partbox.cli.commands.{name}")
 
     @property
     def run(self) -> Any:
-        """The imported function of a command that is no group, or None if its extra is not installed."""
+        """The Python function that runs the command, imported from its module. None if the extra of the command is not
+        installed. For commands that are no group."""
         if self.extra is None:
             return getattr(self.module, self.module.__name__.rpartition(".")[2])
         # This reads a file of every installed distribution, so other commands avoid it.
@@ -146,7 +148,8 @@ Markdown = Annotated[
 
 
 def warn_of_strays(context: typer.Context, version: Version = False, markdown: Markdown = False) -> None:
-    """Warn of PARTBOX_ variables that are no settings, before any command. A worker logs them instead."""
+    """Warn of environment variables that begin with PARTBOX_ but are no settings, before any command runs. A worker
+    logs the warning instead."""
     if context.invoked_subcommand not in ("worker", "relay"):
         from partbox.observe.logs.setup import take_strays_text
 
@@ -175,7 +178,8 @@ def _add_command(app: typer.Typer, entry: CommandEntry) -> None:
 
 
 def _refuse_without_extra(entry: CommandEntry) -> Callable[[], NoReturn]:
-    """Return a command that raises a usage error, with any arguments, because its extra is not installed."""
+    """Return a stand-in for a command whose extra is not installed. It accepts any arguments and raises a usage
+    error."""
 
     def refuse() -> NoReturn:
         remedy = f"`pip install 'partbox[{entry.extra}]'` brings it"
@@ -185,7 +189,7 @@ def _refuse_without_extra(entry: CommandEntry) -> Callable[[], NoReturn]:
 
 
 def application(entries: Sequence[CommandEntry] = ENTRIES) -> typer.Typer:
-    """Return the command line with the given commands as a typer application."""
+    """Build the typer application of the command line from the entries of its commands."""
     app = typer.Typer(
         help="The transactional outbox for PostgreSQL.\n\nFirst steps: partbox init, then partbox worker shop:outbox.",
         no_args_is_help=True,
@@ -201,12 +205,14 @@ def application(entries: Sequence[CommandEntry] = ENTRIES) -> typer.Typer:
 
 @cache
 def command(entries: Sequence[CommandEntry] = ENTRIES) -> Any:
-    """Return the command line with the given commands, built once."""
+    """Build the command line with the given commands as a click command, or return the command line that an earlier
+    call has built."""
     return typer.main.get_command(application(entries))
 
 
 def load_command(typed: Sequence[str]) -> Any:
-    """Return a call that runs the typed command and exits. If the command is known, no other command is imported."""
+    """Prepare the command that the user typed, and return a call that runs it and exits. If the command is known, no
+    other command is imported."""
     word = next((word for word in typed if not word.startswith("-")), None)
     known = tuple(entry for entry in ENTRIES if entry.name == word and typed[0] == word)
     return partial(_run, command(known) if known else command(), typed)

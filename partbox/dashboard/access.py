@@ -44,31 +44,33 @@ TOKEN_FORM = re.compile(rf"[A-Za-z0-9_-]{{{MIN_TOKEN_LENGTH},}}")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The status and the reason of a refused request."""
+    """The refusal of a request to the dashboard: the HTTP status and the reason to show."""
 
     status: int
     why: str
 
 
 class Guard(Protocol):
-    """A judge of all requests to a page."""
+    """A judge of all requests to a dashboard: it decides who may look and who may act."""
 
     @property
     def unlock(self) -> bool | None:
-        """True if a token unlocks actions, False if there is no token, None if the guard uses none."""
+        """True if a token unlocks the actions of the dashboard, False if nobody has a token, None if the guard uses no
+        tokens."""
 
     @property
     def guards_all(self) -> bool:
-        """True if even the empty page is only for users with the right to look."""
+        """True if even the dashboard's empty page, without data, is only for users with the right to look."""
 
     async def judge(self, request: Request, action: Action) -> str | Refusal:
-        """Return the identity of a user with this right, or the refusal of the request."""
+        """Decide whether a request may perform this action. Return the identity of the user who has the right, or the
+        refusal of the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Rights by a token. If `token` is None, nobody may act. `open_to_look` means that only this machine can reach the
-    page. `payloads` lets the holder of the token see payloads."""
+    """The rights on a dashboard that a token gives. If `token` is None, nobody may act. `open_to_look` means that only
+    this machine can reach the page. `payloads` lets the holder of the token see payloads."""
 
     token: str | None
     open_to_look: bool
@@ -97,7 +99,7 @@ class Access:
         return Refusal(401, f"{wrong}: open the address that was printed when the page's server started")
 
     def has_token(self, headers: Mapping[str, str]) -> bool:
-        """Return True if the request carries the token."""
+        """Return True if the request's `Authorization` header carries the dashboard's token."""
         if self.token is None:
             return False
         scheme, _, given = headers.get("authorization", "").partition(" ")
@@ -106,7 +108,8 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationAccess:
-    """Rights that an application gives by `may`. `may` may block: it runs in a thread unless it is a coroutine."""
+    """The rights on a dashboard inside an application, which decides by its function `may`. `may` may block: it runs in
+    a thread unless it is a coroutine."""
 
     may: May
     unlock: None = None
@@ -121,8 +124,8 @@ class ApplicationAccess:
 
 
 def access(address: Address, chosen: str | None, *, new: bool = False, payloads: bool = False) -> Access:
-    """Return the rights on a page at `address`. The token is `chosen`, or a new one if `new`, or none. Raise
-    SettingsError if the chosen token is easy to guess."""
+    """Return the rights on a dashboard served at `address`. The token is `chosen`, else a new one if `new`, else none.
+    Raise SettingsError if the chosen token is easy to guess."""
     if chosen is not None and not TOKEN_FORM.fullmatch(chosen):
         raise SettingsError(
             f"http_token ({len(chosen)} characters) must have {MIN_TOKEN_LENGTH} or more, of letters, digits, - and _"
@@ -140,7 +143,7 @@ def _is_this_machine(host: str) -> bool:
 
 def _is_foreign(request: Request) -> bool:
     """Return True if a browser says that another site's page sent the request. Programs other than browsers say
-    nothing. Links from other sites are allowed, because that site does not see the page."""
+    nothing. Links from other sites are allowed, because the other site does not see the page."""
     headers = request.headers
     if request.method == "GET" and headers.get("sec-fetch-mode") == "navigate":
         return False

@@ -19,7 +19,8 @@ FRESH = 1.5  # seconds
 
 
 async def in_background(work: Callable[[], T]) -> T:
-    """Return or raise the result of `work()`, run in a thread. Cancellation does not wait for the thread."""
+    """Run `work()` in a thread, and return its result or raise its error. If the caller is cancelled, it does not wait
+    for the thread."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -42,14 +43,15 @@ async def in_background(work: Callable[[], T]) -> T:
 
 
 class SingleFlight:
-    """A cache that asks the database once for an answer that many viewers want at the same time. It belongs to one
+    """A cache that asks the database only once if many viewers want the same answer at the same time. It belongs to one
     event loop and does not keep failures."""
 
     def __init__(self) -> None:
         self._answers: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}
 
     async def ask(self, work: Callable[..., Any], *arguments: object) -> Any:
-        """Return the result of `work(*arguments)`, shared with a call under way or younger than FRESH."""
+        """Return the result of `work(*arguments)`. A call that is under way, or whose result is younger than FRESH, is
+        shared by all viewers."""
         question, now = (work, repr(arguments)), time.monotonic()
         self._answers = {
             key: cached for key, cached in self._answers.items() if now - cached[0] < FRESH or not cached[1].done()
@@ -64,12 +66,12 @@ class SingleFlight:
             raise
 
     def clear(self) -> None:
-        """Drop all answers, after a change."""
+        """Drop all cached answers, after an action that has changed the database."""
         self._answers = {}
 
 
 class ClientGone(PartboxError):
-    """The client that ordered the work has disconnected."""
+    """An error that ends a long action because the client that ordered it has disconnected."""
 
 
 async def progress_lines(work: Callable[..., int], on_end: Callable[[], None]) -> AsyncIterator[bytes]:

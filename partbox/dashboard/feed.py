@@ -43,7 +43,7 @@ Plain = dict[str, Any]
 
 @dataclass(slots=True)
 class _SubscriptionView:
-    """The state of one subscription's page."""
+    """The data that the dashboard shows about one subscription, with the history of its charts and news."""
 
     labels: ProcessLabels
     news: PageNews = field(default_factory=PageNews)
@@ -67,8 +67,9 @@ class _SubscriptionView:
 
 
 class Diagnosis:
-    """Doctor's examinations for all viewers: one at a time, at a modest rate, and none without viewers. `report` is the
-    newest, None before the first. `error` is why the last examination failed, or None."""
+    """The doctor examinations of the database for all viewers of a dashboard: one at a time, at a modest rate, and
+    none without viewers. `report` is the newest, None before the first. `error` is why the last examination failed,
+    or None."""
 
     def __init__(self, examine: Callable[[], Report], clock: Callable[[], float] = time.monotonic) -> None:
         self._examine = examine
@@ -79,12 +80,14 @@ class Diagnosis:
         self.error: str | None = None
 
     def begin_if_due(self) -> None:
-        """Start an examination if it is due. Called in the event loop while the page is watched."""
+        """Start doctor's next examination of the database if it is due. Called in the event loop while the page is
+        watched."""
         if (self._running is None or self._running.done()) and self._clock() >= self._next:
             self._running = asyncio.create_task(self._run())
 
     def plain(self) -> Plain:
-        """Return the time of the report, its number of checks, and the error."""
+        """Return the time of doctor's newest report, its number of checks, and the error, as plain data for the
+        page."""
         at, causes = (self.report.at.isoformat(), len(self.report.checks)) if self.report else (None, 0)
         return {"at": at, "causes": causes, "error": self.error}
 
@@ -101,8 +104,9 @@ class Diagnosis:
 
 
 class Feed:
-    """A source of frames. While `keep_refreshing` is entered, `frame` changes after each `next_refresh`. Without
-    `diagnosis`, doctor does not run. `identity` is part of each frame, and `lags` covers the last day."""
+    """A source of the data that a dashboard shows (a frame). While `keep_refreshing` is entered, `frame` changes after
+    each `next_refresh`. Without `diagnosis`, doctor does not run. `identity` is part of each frame, and `lags` covers
+    the last day."""
 
     def __init__(
         self,
@@ -131,7 +135,7 @@ class Feed:
 
     @contextmanager
     def keep_refreshing(self) -> Iterator[None]:
-        """Refresh as long as this context is entered."""
+        """Read the database regularly for the dashboard's viewers as long as this context is entered."""
         self._watchers += 1
         if self._reader is None or self._reader.done():
             self._reader = asyncio.create_task(self._refresh_while_watched())
@@ -142,11 +146,11 @@ class Feed:
 
     @property
     def is_fresh(self) -> bool:
-        """True if the last refresh was just now. Otherwise viewers wait for the next."""
+        """True if the data of the dashboard was refreshed just now. Otherwise viewers wait for the next refresh."""
         return self._refreshed_at is not None and time.monotonic() - self._refreshed_at < 2 * REFRESH_INTERVAL
 
     async def next_refresh(self, stopping: asyncio.Event) -> None:
-        """Wait for the next refresh, or until `stopping` is set."""
+        """Wait for the next refresh of the dashboard's data, or until `stopping` is set."""
         waits = [asyncio.ensure_future(event.wait()) for event in (self._refreshed, stopping)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -155,7 +159,8 @@ class Feed:
                 each.cancel()
 
     def frame(self, subscription: str | None, *, history: bool) -> Plain:
-        """Return the data of the page. Its `subscription` is null if there is none of that name."""
+        """Return all data that the dashboard shows about a subscription. Its `subscription` is null if no subscription
+        has that name."""
         shown: Plain = self._identity | {"error": self._error}
         shown |= {"database": None, "at": None, "subscriptions": [], "subscription_count": 0, "subscription": None}
         shown |= {"doctor": self._diagnosis and self._diagnosis.plain(), "troubles": []}

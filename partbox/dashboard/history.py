@@ -32,7 +32,8 @@ SAMPLE_INTERVAL = 60.0
 
 
 class ChartPoint(NamedTuple):
-    """One moment of a chart: rates per second (None at the first), the lag in seconds, the number of open events."""
+    """The values of a subscription's charts at one moment: rates per second (None at the first), the lag in seconds,
+    the number of open events."""
 
     published: float | None
     delivered: float | None
@@ -41,14 +42,15 @@ class ChartPoint(NamedTuple):
 
 
 class History:
-    """The points of the last two minutes."""
+    """The chart points of a subscription over the last two minutes."""
 
     def __init__(self) -> None:
         self._last: datetime | None = None
         self.points: deque[ChartPoint] = deque(maxlen=KEPT_POINTS)
 
     def add_point(self, at: datetime, cluster: Cluster, rates: Rates | None) -> ChartPoint:
-        """Add and return a point. Dead events do not count as open."""
+        """Add the present rates, lag and open events of a subscription as a chart point, and return the point. Dead
+        events do not count as open."""
         if self._last is not None and (at - self._last).total_seconds() > GAP:
             self.points.clear()
         self._last = at
@@ -60,8 +62,8 @@ class History:
 
 
 class DayOfLags:
-    """The longest lag of each subscription in every five minutes of the last day, and the newest lag. Any thread may
-    call. After `start_sampling`, samples are taken even while nobody watches."""
+    """A record of delivery lags: the longest lag of each subscription in every five minutes of the last day, and the
+    newest lag. Any thread may call. After `start_sampling`, samples are taken even while nobody watches."""
 
     def __init__(self, looks: float = SAMPLE_INTERVAL) -> None:
         self._looks = looks
@@ -72,13 +74,14 @@ class DayOfLags:
         self._sampler: threading.Thread | None = None
 
     def start_sampling(self, overview_cache: CachedOverview) -> None:
-        """Sample once a minute, in a thread, until the cache is closed. A second call does nothing."""
+        """Start a thread that samples the lags of all subscriptions once a minute until the cache is closed. A second
+        call does nothing."""
         if self._sampler is None:
             self._sampler = threading.Thread(target=self._run, args=[overview_cache], name="lags", daemon=True)
             self._sampler.start()
 
     def add(self, overview: Overview) -> None:
-        """Record the lags of one overview, and drop subscriptions that no longer exist."""
+        """Record the lags of all subscriptions in one overview, and drop subscriptions that no longer exist."""
         bar = int(overview.at.timestamp() // STEP)
         with self._lock:
             self._now = {each.subscription: each.unfinished_age or 0.0 for each in overview.clusters}
@@ -91,8 +94,8 @@ class DayOfLags:
                 del self._bars[gone]
 
     def list_worst(self, most: int) -> list[tuple[str, float, list[float | None]]]:
-        """Return the `most` subscriptions with the longest lags, the worst first. Each has its name, its newest lag in
-        seconds, and its longest lag in every five minutes until the last sample, None where there was no sample."""
+        """Return the `most` subscriptions with the longest lags, the worst first: the name, the newest lag in seconds,
+        and the longest lag in every five minutes until the last sample, None where no sample was taken."""
         with self._lock:
             known = {name: dict(bars) for name, bars in self._bars.items()}
             now, last = dict(self._now), self._last
@@ -111,7 +114,8 @@ class DayOfLags:
 
 
 class PageNews(NewsFeed):
-    """The latest news of a subscription, found by comparing two overviews."""
+    """The latest news of a subscription for the dashboard, such as processes that come and go, found by comparing two
+    overviews."""
 
     def __init__(self) -> None:
         super().__init__(KEPT_NEWS)
@@ -119,7 +123,7 @@ class PageNews(NewsFeed):
         self._labels: Mapping[UUID, ProcessBadge] = {}
 
     def note_changes(self, cluster: Cluster, labels: Mapping[UUID, ProcessBadge], at: datetime) -> None:
-        """Add the differences from the last overview. The first overview has none."""
+        """Add news about all changes of a subscription since the last overview. The first overview gives none."""
         if self._last is not None:
             for kind, text in _differences(self._last, cluster, {**self._labels, **labels}):
                 self.add(text, kind, at)
@@ -127,7 +131,7 @@ class PageNews(NewsFeed):
 
 
 def _differences(before: Cluster, after: Cluster, labels: Mapping[UUID, ProcessBadge]) -> Iterator[tuple[str, str]]:
-    """Yield each difference as `(kind, text)`."""
+    """Compare two overviews of a subscription, and yield each change as a piece of news `(kind, text)`."""
     found = compare_clusters(before, after)
     if before.paused != after.paused:
         yield "said", "the subscription was paused" if after.paused else "the subscription was resumed"

@@ -32,9 +32,9 @@ Filters = dict[str, str]
 
 
 class OperatorActions:
-    """The actions by URL path. Each of `actions` returns the number of records `done`, and the records that `failed`
-    with the reason. Each of `bulk` acts on all dead records that match filters. If its `progress` callback raises, the
-    action ends between two chunks."""
+    """The dashboard's actions for operators, by URL path. Each of `actions` returns the number of records `done`, and
+    the records that `failed` with the reason. Each of `bulk` acts on all dead records that match filters. If its
+    `progress` callback raises, the action ends between two chunks."""
 
     def __init__(self, dsn: Callable[[], str], settings: Settings) -> None:
         self._dead = dead = DeadRecords(dsn, settings)
@@ -60,7 +60,8 @@ class OperatorActions:
         }
 
     def dead(self, subscription: str, filters: Filters, after: int | None) -> Plain:
-        """Return a page of dead records, oldest first, and the number of all. `next` is null on the last page."""
+        """Return a page of the dead records of a subscription, oldest first, and the number of all. `next` is null on
+        the last page."""
         found = self._dead.list(**filters, limit=PAGE + 1, after=after, subscription=subscription)
         page = found[:PAGE]
         return {
@@ -70,7 +71,8 @@ class OperatorActions:
         }
 
     def dead_groups(self, subscription: str, filters: Filters) -> Plain:
-        """Return groups of dead records by type and error, the largest first, and the number of all records."""
+        """Return the dead records of a subscription in groups by type and error, the largest first, and the number of
+        all records."""
         found = self._dead.groups(**filters, limit=MOST_GROUPS + 1, subscription=subscription)
         names = ("records", "blocking", "died_from", "died_to")
         return {
@@ -84,7 +86,7 @@ class OperatorActions:
         }
 
     def done(self, subscription: str | None) -> list[Plain]:
-        """Return the latest actions of operators, in this subscription or, if None, in all."""
+        """Return the latest actions that operators have performed, in this subscription or, if None, in all."""
         found = self._actions.list(PAGE, subscription=subscription)
         return [
             plain(each, "at", "action", "subscription", "count", who=cut(each.who), on=_object_text(each))
@@ -92,13 +94,15 @@ class OperatorActions:
         ]
 
     def blocked(self, subscription: str, limit: int) -> Plain:
-        """Return the longest blocked aggregates, MOST_KEYS at most. `more` is True if there are others."""
+        """Return the aggregates of a subscription whose events have been blocked the longest, MOST_KEYS at most. `more`
+        is True if there are others."""
         limit = min(limit, MOST_KEYS)
         found = self._blocked.list(limit + 1, subscription=subscription)
         return {"keys": [_blocked(each) for each in found[:limit]], "more": len(found) > limit}
 
     def _act_on_heads(self, params: ActionParams, act: Callable[..., Any], *more: object) -> Plain:
-        """Act on the aggregates that these records block. An error is reported if a record no longer blocks one."""
+        """Retry or skip the records that block aggregates, by the function `act`. An error is reported for a record
+        that no longer blocks one."""
         keys = {each.record_id: each for each in self._blocked.list(MOST_KEYS, subscription=params.subscription)}
 
         def act_on_key(head: int, subscription: str) -> bool:

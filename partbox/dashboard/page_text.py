@@ -29,7 +29,8 @@ def visible(text: str, keep: str = "") -> str:
 
 
 def cut(text: str | None, most: int = SHORT) -> str | None:
-    """Return the visible text in one line of at most `most` characters, with an ellipsis if it was shortened."""
+    """Return the text in one line of at most `most` characters with invisible characters escaped, and with an ellipsis
+    if it was shortened."""
     if text is None:
         return None
     line = visible(" ".join(text[: 8 * most].split()))
@@ -37,14 +38,15 @@ def cut(text: str | None, most: int = SHORT) -> str | None:
 
 
 def error_text(error: Exception, most: int = LONG) -> str:
-    """Return the text of an error without passwords, never empty. Only the first line of a database error is kept,
-    which quotes no row."""
+    """Return the text of an error for the dashboard, without passwords and never empty. Only the first line of a
+    database error is kept, which quotes no row."""
     text = str(error).partition("\n")[0] if isinstance(error, psycopg.Error) else str(error)
     return cut(masked(text), most) or type(error).__name__
 
 
 def plain(found: object, *names: str, **others: Any) -> dict[str, Any]:
-    """Return the named attributes as plain data, with texts cut and times in ISO form, and `others` unchanged."""
+    """Convert the named attributes of an object into plain data for JSON, with texts cut and times in ISO form, and
+    `others` unchanged."""
     return {name: _plain(getattr(found, name)) for name in names} | others
 
 

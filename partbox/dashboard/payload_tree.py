@@ -15,7 +15,8 @@ SHOWN = 1 << 16
 
 
 def tree(payload: str | bytes | None) -> dict[str, Any]:
-    """Return the payload as `{"tree": node}`, or as text or hexadecimal bytes. `whole` is False if it was cut."""
+    """Convert an event's payload into a tree for the dashboard, `{"tree": node}`, or into text or hexadecimal bytes if
+    it is not JSON. `whole` is False if it was cut."""
     if isinstance(payload, bytes):
         return {"bytes": payload[:SHOWN].hex(" "), "whole": len(payload) <= SHOWN}
     if payload is not None and len(payload) > MOST:
@@ -28,11 +29,11 @@ def tree(payload: str | bytes | None) -> dict[str, Any]:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """The members of an object."""
+    """The members of a JSON object as pairs, in the order of the text."""
 
 
 class _Number(str):
-    """A number as written."""
+    """A number of a JSON document with exactly the digits as written."""
 
     __slots__ = ()
 

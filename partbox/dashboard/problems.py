@@ -33,7 +33,7 @@ _COMMAND = re.compile(r"`((?:'[^']*'|\"[^\"]*\"|[^`'\"])*)`")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem to show.
+    """A problem of a subscription or database to show on the dashboard.
 
     `level` is "bad" if events wait until an operator acts, else "warn" or "note". `name` is doctor's name of the cause.
     `since` is when the problem began, None if unknown. Commands in `remedy` are in backticks. `actions` are the
@@ -50,7 +50,8 @@ class Problem:
     since: datetime | None = None
 
     def plain(self) -> dict[str, Any]:
-        """Return the problem as plain data, shortened, with commands separated from the text around them."""
+        """Return the problem as plain data for JSON, shortened, with the commands of its remedy separated from the text
+        around them."""
         return asdict(self) | {
             "text": _line(self.text),
             "since": self.since and self.since.isoformat(),
@@ -60,8 +61,8 @@ class Problem:
 
 
 def merged_alike(remote: Iterable[Problem], most: Mapping[str, int]) -> list[Problem]:
-    """Merge the problems of other subscriptions that more than a few have in common. The problem of the subscription
-    with the most waiting events stands for all."""
+    """Merge the problems of other subscriptions that more than a few have in common into one. The problem of the
+    subscription with the most waiting events stands for all."""
     kinds = group_by(remote, lambda each: each.name.removesuffix(f"-{each.subscription}"))
     return [each for alike in kinds.values() for each in (alike if len(alike) <= FEW else [_merge(alike, most)])]
 
@@ -107,7 +108,8 @@ def shown_problems(
 
 
 def pieces(remedy: str) -> Iterator[tuple[str, bool]]:
-    """Yield the pieces of a remedy in order, as `(text, True if it is a command)`."""
+    """Divide the text of a remedy into commands and the text around them, and yield the pieces in order as `(text, True
+    if it is a command)`."""
     end = 0
     for found in _COMMAND.finditer(remedy):
         if found.start() > end:

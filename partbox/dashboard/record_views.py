@@ -23,19 +23,19 @@ Plain = dict[str, Any]
 
 
 class RecordViews:
-    """The records of the outbox in the database of `dsn`."""
+    """The dashboard's views of event records in the database of `dsn`: search, details and payload."""
 
     def __init__(self, dsn: Callable[[], str], settings: Settings) -> None:
         self._search = RecordSearch(dsn, settings)
 
     def find(self, what: str | None, before: int | None, filters: dict[str, Any]) -> Plain:
-        """Return a page of search results, newest first. `before` is null if there are no more."""
+        """Search for records, and return a page of results, newest first. `before` is null if there are no more."""
         found = self._search.find(what, limit=PAGE, before=before, **filters)
         records = [_row(each) for each in found.records]
         return plain(found, "at", "meant", "before", "read_since", others=[*found.others], records=records)
 
     def show(self, record_id: int) -> Plain:
-        """Return one record with its full texts, history and headers, but without its payload."""
+        """Return the details of one record with its full texts, history and headers, but without its payload."""
         record = self._find_one(record_id)
         names = ("tenant_id", "partition", "published_at", "occurred_at", "available_at", "content_type", "size")
         return _row(record) | plain(
@@ -53,7 +53,7 @@ class RecordViews:
         )
 
     def payload(self, record_id: int) -> Plain:
-        """Return the payload of a record as a tree."""
+        """Return the payload of one record as a tree for the dashboard."""
         return tree(self._find_one(record_id, payload=True).payload)
 
     def _find_one(self, record_id: int, *, payload: bool = False) -> FoundRecord:

@@ -41,7 +41,7 @@ _NAMED = re.compile(rb"%%|%\((\w+)\)s")
 
 
 def use_raw_loaders(conn: Conn) -> None:
-    """Load uuid, timestamptz and json columns of this connection as raw bytes."""
+    """Make this connection return uuid, timestamptz and json columns as raw bytes, without decoding them."""
     for name in _RAW:
         conn.adapters.register_loader(name, ByteaBinaryLoader)
 
@@ -55,7 +55,7 @@ def fetch(
     planned: Mapping[str, int] | None = None,
     look: Callable[[Sequence[Row]], object] | None = None,
 ) -> list[Row]:
-    """Run a named query and return all of its rows.
+    """Run the named SQL query with these values and return all of its rows.
 
     Every value is sent as text, or as null if it is None. `planned` gives the integers that are written into the text
     of the statement, so that the planner knows them. `look` is called with each batch of `LOAD_BATCH` rows as soon as
@@ -86,7 +86,8 @@ def fetch(
 
 
 def run_script(conn: Conn, script: bytes) -> tuple[str | None, ...]:
-    """Run several statements in one round trip. Return the first row of the last result as texts, or an empty tuple."""
+    """Run a script of several SQL statements in one round trip. Return the first row of the last result as texts, or an
+    empty tuple."""
     with (limit := deadline.of(conn)):
         result = conn.pgconn.exec_(script)
     if conn.pgconn.status != ConnStatus.OK:
@@ -98,17 +99,20 @@ def run_script(conn: Conn, script: bytes) -> tuple[str | None, ...]:
 
 
 def array_literal(values: Iterable[object]) -> str:
-    """Return a PostgreSQL array literal of numbers, booleans or snapshots, unescaped. None becomes null."""
+    """Return numbers, booleans or snapshots as the text of a PostgreSQL array, such as `{"1","2"}`. The values are not
+    escaped. None becomes null."""
     return "{" + ",".join("null" if value is None else f'"{value}"' for value in values) + "}"
 
 
 def integer_array(values: Iterable[int]) -> str:
-    """Return a PostgreSQL array literal of integers. Faster than `array_literal`: a poll has a thousand of them."""
+    """Return integers as the text of a PostgreSQL array, such as `{1,2}`. Faster than `array_literal`, because a poll
+    sends a thousand integers."""
     return "{" + ",".join(map(str, values)) + "}"
 
 
 def _execute(conn: Conn, text: bytes, params: list[bytes | None]) -> PGresult:
-    """Run a statement, prepared if the connection allows that. Keep the `PREPARED_LIMIT` statements used last."""
+    """Run an SQL statement, as a prepared statement if the connection allows that. Only the `PREPARED_LIMIT` statements
+    used last stay prepared."""
     prepared, server = getattr(conn, "prepared", None), conn.pgconn
     if prepared is None:
         return server.exec_params(text, params, result_format=Format.BINARY)
@@ -128,8 +132,8 @@ def _execute(conn: Conn, text: bytes, params: list[bytes | None]) -> PGresult:
 
 
 def _statement_error(conn: Conn, result: PGresult) -> Error:
-    """Return the error of a failed result. Stop preparing if a pooler lost the prepared statements of this
-    connection."""
+    """Return the exception for a failed SQL statement. Stop preparing statements on this connection if a pooler lost
+    its prepared statements."""
     error = error_from_result(result)
     if isinstance(error, InvalidSqlStatementName | DuplicatePreparedStatement) and isinstance(
         conn, deadline.WatchedConnection
@@ -140,7 +144,8 @@ def _statement_error(conn: Conn, result: PGresult) -> Error:
 
 @lru_cache(maxsize=256)
 def _number_parameters(name: str, schema: str, planned: tuple[tuple[str, int], ...]) -> tuple[bytes, tuple[str, ...]]:
-    """Return a query with numbered parameters (`$1`) or `planned` numbers for named ones, and the names in order."""
+    """Return the text of a named query with numbers in place of parameter names, and the names in order. A name becomes
+    `$1` and so on, or its integer in `planned`."""
     numbers = dict(planned)
     names: list[str] = []
 

@@ -63,20 +63,23 @@ default_dsn: Callable[[], str] | None = None
 
 
 class NoDsn(psycopg.OperationalError):
-    """A DSN callable failed or returned no DSN. Workers retry as they do when a server does not answer."""
+    """Error: the application's callable that supplies the DSN failed or returned no DSN. Workers retry, as they do if a
+    server does not answer."""
 
 
 class PoolerRefused(psycopg.OperationalError):
-    """A connection pooler refused the options of a session, and `pooler` is not set."""
+    """Error: a connection pooler refused the startup options of a session, and the setting `pooler` is not set."""
 
 
 class TransientSchemaError(SchemaError):
-    """The schema cannot be used now: it is being recreated, or a privilege is missing. A running worker waits."""
+    """Error: the outbox's schema cannot be used at the moment, because it is being recreated or a privilege is missing.
+    A running worker waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class DsnSource:
-    """A DSN as given, resolved anew for each connection. A class, not a closure, so that other processes can get it."""
+    """A source of connection strings that resolves the given DSN anew for each connection. A class, not a closure, so
+    that it can be passed to other processes."""
 
     dsn: Dsn | None
 
@@ -86,9 +89,9 @@ class DsnSource:
 
 
 def resolve(dsn: Dsn | None) -> str:
-    """Return a valid libpq DSN. A callable is called. `embedded:` starts the embedded server and gives its address.
-    None and the empty string mean the default DSN of a framework. Raise `NoDsn` if a callable gives no DSN, and
-    `SettingsError`, which quotes no part of the DSN, if it is missing or invalid."""
+    """Turn the DSN setting into a valid libpq DSN. A callable is called. `embedded:` starts the embedded server and
+    gives its address. None and the empty string mean the default DSN of a framework. Raise `NoDsn` if a callable gives
+    no DSN, and `SettingsError`, which quotes no part of the DSN, if it is missing or invalid."""
     if callable(dsn):
         return _call_dsn_source(dsn)
     if not dsn and default_dsn is not None:
@@ -106,7 +109,8 @@ def resolve(dsn: Dsn | None) -> str:
 
 
 def _call_dsn_source(source: Callable[[], str]) -> str:
-    """Return the DSN that an application's callable gives. Raise `NoDsn` for any failure, which may be temporary."""
+    """Call the application's function that supplies the DSN, and return the DSN. Raise `NoDsn` for any failure, which
+    may be temporary."""
     try:
         given: object = source()
     except KeyboardInterrupt:
@@ -133,7 +137,6 @@ def _call_dsn_source(source: Callable[[], str]) -> str:
 
 
 def _describe_source(source: Callable[[], str]) -> str:
-    """Return the name of a callable and the place of its definition."""
     try:
         return printable_line(f"{name_of(source)}, {place_of(source)}", MAX_ERROR_LENGTH)
     # The callable belongs to the application and may fail when its attributes are read.
@@ -142,7 +145,8 @@ def _describe_source(source: Callable[[], str]) -> str:
 
 
 def connection_parameters(dsn: str, *, lease: float, pooler: bool, name: str, more: str = "") -> dict[str, Any]:
-    """Return connection parameters for a lease (seconds), merged with the parameters in `dsn`.
+    """Return the libpq parameters for a new connection, with timeouts that suit the `lease` (seconds), merged with the
+    parameters in `dsn`.
 
     A dead peer is noticed within the lease. No statement takes longer than the lease, and no transaction idles longer
     than half of it. The DSN takes precedence for everything but `target_session_attrs`. With `pooler` no session
@@ -175,7 +179,8 @@ def connection_parameters(dsn: str, *, lease: float, pooler: bool, name: str, mo
 
 
 class BinaryCursor(PlainCursor[Any]):
-    """A cursor for binary results, which no setting (such as `DateStyle`) changes. Suits poolers: no option is sent."""
+    """A cursor that fetches results in binary format, so that no setting such as `DateStyle` changes them. Suits
+    poolers, because no startup option is sent."""
 
     def __init__(self, connection: Conn, *, row_factory: Any = None) -> None:
         super().__init__(connection, row_factory=row_factory or connection.row_factory)
@@ -192,7 +197,8 @@ def connect(
     prepared: bool = False,
     limit: float | None = None,
 ) -> WatchedConnection:
-    """Open a worker's connection in autocommit mode, watched by a deadline, and set the session up.
+    """Open a worker's connection in autocommit mode and set up its session. A deadline watches the connection: it is
+    cut if the server does not answer in time.
 
     - `lease`: seconds, from which all timeouts follow
     - `lent`: an application's code uses the connection. Results are not binary, for types that psycopg reads as text,
@@ -200,8 +206,7 @@ def connect(
     - `prepared`: `db.blocking` prepares its statements, if the session really has the options that this needs
     - `limit`: seconds without an answer after which the connection is cut; by default a little more than `lease`
 
-    Raise `PoolerRefused` if a pooler refuses the options, and `OperationalError` if the server cannot be reached.
-    """
+    Raise `PoolerRefused` if a pooler refuses the options, and `OperationalError` if the server cannot be reached."""
     more = ("" if lent else f"{ROW_SECURITY_OPTION} ") + (PLAN_OPTIONS if prepared else "")
     conninfo = make_conninfo("", **connection_parameters(dsn, lease=lease, pooler=pooler, name=name, more=more))
     factory, adapters = (PlainCursor[Any], None) if lent else (BinaryCursor, DEFAULTS)
@@ -227,7 +232,8 @@ def connect(
 
 
 async def connect_async(dsn: str, *, lease: float, pooler: bool, name: str) -> WatchedAsyncConnection:
-    """Open an asyncio connection for an application's handlers, in autocommit mode and watched by a deadline."""
+    """Open an asyncio connection for an application's handlers, in autocommit mode. A deadline watches it: the
+    connection is cut if the server does not answer in time."""
     conninfo = make_conninfo("", **connection_parameters(dsn, lease=lease, pooler=pooler, name=name))
     prepare_threshold = None if pooler else PREPARE_THRESHOLD
     conn: WatchedAsyncConnection = await _connect_method(WatchedAsyncConnection, AsyncPlainConnection)(
@@ -241,7 +247,8 @@ async def connect_async(dsn: str, *, lease: float, pooler: bool, name: str) -> W
 
 
 def _connect_method(kind: Any, plain: Any) -> Any:
-    """Return the `connect` of a connection class: psycopg's own, or the application's patched one if that is wanted."""
+    """Return the function that opens a connection of this class: psycopg's own `connect`, or the one that the
+    application has patched if that is wanted."""
     return super(plain, kind).connect if is_instrumented else kind.connect
 
 
@@ -251,7 +258,6 @@ def connect_plain(dsn: str, **more: Any) -> Conn:
 
 
 def _set_up_session(conn: WatchedConnection, *, lent: bool, prepared: bool) -> None:
-    """Make the settings of a session that startup options cannot make."""
     if conn.info.server_version >= TRANSACTION_TIMEOUT_SINCE:
         conn.execute(query("untimed", "partbox"))
     if not lent:
@@ -265,8 +271,9 @@ def _set_up_session(conn: WatchedConnection, *, lent: bool, prepared: bool) -> N
 
 
 def use_role_search_path(conn: Conn, *, here: bool = False) -> None:
-    """Set the `search_path` back to the role's own, for SQL and tables that an operator names. In a worker's session
-    names without a schema are PostgreSQL's own only. `here` limits the change to the current transaction."""
+    """Set the connection's `search_path` back to the role's own, for SQL and tables that an operator names. In a
+    worker's session, names without a schema are PostgreSQL's own only. `here` limits the change to the current
+    transaction."""
     if isinstance(conn, WatchedConnection) and conn.path is not None:
         conn.execute(query("search_path", "partbox"), {"path": conn.path, "here": here})
 
@@ -281,7 +288,8 @@ def _pooler_refusal_text(error: psycopg.OperationalError) -> str:
 
 
 def is_standby(dsn: str, *, lease: float, pooler: bool = False, name: str = "partbox") -> bool:
-    """Return whether a standby answers where `connect` failed. False also if nobody answers."""
+    """Return whether a standby server answers at this DSN, after `connect` found no primary. False also if no server
+    answers."""
     kwargs = connection_parameters(dsn, lease=lease, pooler=pooler, name=name) | {"target_session_attrs": "standby"}
     try:
         connect_plain(make_conninfo("", **kwargs)).close()
@@ -291,9 +299,9 @@ def is_standby(dsn: str, *, lease: float, pooler: bool = False, name: str = "par
 
 
 def check(conn: Conn, schema: str) -> None:
-    """Raise `SchemaError` unless this is the primary of the cluster that wrote the cursors, and the role may read ids.
-    A logical copy of the schema has the cursors of another cluster. A lost witness of the marker is written again, if
-    the role may do so and no transaction is open."""
+    """Raise `SchemaError` unless this server is the primary of the cluster that wrote the cursors, and the role may
+    read ids. A logical copy of the schema has the cursors of another cluster. A lost witness of the marker is written
+    again, if the role may do so and no transaction is open."""
     row = conn.execute(query("marker", schema), {}).fetchone() or (True, False, False)
     standby, original, readable, *worn = row
     if standby:

@@ -22,7 +22,8 @@ Kind = TypeVar("Kind", bound=type)
 
 
 def _with_methods_of(module: str) -> Callable[[Kind], Kind]:
-    """Return a class decorator that copies the methods of the base class, taken from a fresh copy of `module`."""
+    """Return a class decorator that protects a psycopg class from patches: it copies the methods of the base class from
+    a fresh copy of `module`."""
     spec = find_spec(module)
     assert spec is not None
     assert spec.loader is not None
@@ -43,19 +44,23 @@ def _with_methods_of(module: str) -> Callable[[Kind], Kind]:
 
 @_with_methods_of("psycopg.cursor")
 class PlainCursor(Cursor[Row]):
-    """A cursor whose methods no instrumentation has replaced."""
+    """A psycopg cursor with the original methods, even if an instrumentation library has replaced the methods of
+    psycopg's class."""
 
 
 @_with_methods_of("psycopg.cursor_async")
 class AsyncPlainCursor(AsyncCursor[Row]):
-    """An asyncio cursor whose methods no instrumentation has replaced."""
+    """A psycopg asyncio cursor with the original methods, even if an instrumentation library has replaced the methods
+    of psycopg's class."""
 
 
 @_with_methods_of("psycopg.connection")
 class PlainConnection(Connection[Row]):
-    """A connection whose methods no instrumentation has replaced. The cursor class is passed to `connect`."""
+    """A psycopg connection with the original methods, even if an instrumentation library has replaced the methods of
+    psycopg's class. The cursor class is passed to `connect`."""
 
 
 @_with_methods_of("psycopg.connection_async")
 class AsyncPlainConnection(AsyncConnection[Row]):
-    """An asyncio connection whose methods no instrumentation has replaced."""
+    """A psycopg asyncio connection with the original methods, even if an instrumentation library has replaced the
+    methods of psycopg's class."""

@@ -29,7 +29,8 @@ _COMMENT = re.compile(r"\A(--.*\n)+")
 
 
 def sql_folder() -> Path:
-    """Return the folder `sql/`: inside the package if installed from a wheel, beside it in a checkout."""
+    """Return the folder `sql/` with the SQL files of partbox: inside the package if installed from a wheel, beside it
+    in a checkout."""
     package = Path(__file__).resolve().parent.parent
     inside = package / "sql"
     return inside if inside.is_dir() else package.parent / "sql"
@@ -48,7 +49,8 @@ def _load_queries(queries: Path | None = None) -> dict[str, str]:
 
 
 def compose_text(text: str, schema: str, /, **more: compose.Composable) -> compose.Composed:
-    """Return a text with the schema's names, other queries and `more` filled in."""
+    """Return SQL text with its placeholders filled in: the names of the schema's objects, other named queries, and
+    `more`."""
     return _composed(text, {**_schema_names(schema, "%"), **more})
 
 
@@ -59,7 +61,8 @@ def _composed(text: str, names: dict[str, compose.Composable]) -> compose.Compos
 
 
 def _schema_names(schema: str, percent: str) -> dict[str, compose.Composable]:
-    """Return the names that a query may refer to. `percent` replaces percent signs, which psycopg gives a meaning."""
+    """Return the SQL names of the schema's objects that a query may refer to, by placeholder. `percent` replaces
+    percent signs, which have a meaning for psycopg."""
 
     def put(text: str) -> str:
         return text.replace("%", percent)
@@ -83,58 +86,63 @@ def _schema_names(schema: str, percent: str) -> dict[str, compose.Composable]:
 
 @cache
 def plain_query(name: str, schema: str) -> bytes:
-    """Return a query for a COPY, which takes no parameters."""
+    """Return the SQL of a named query for a statement without parameters, such as COPY, so that percent signs are not
+    doubled."""
     return compose_text(_load_queries()[name], schema).as_bytes(DEFAULTS)
 
 
 def script(name: str, **parts: compose.Composable) -> bytes:
-    """Return a query, or several statements, for one message without parameters. The schema is the default one."""
+    """Return the SQL of a named query, or several statements, to send in one message without parameters. Names refer to
+    the default schema."""
     return compose_text(_load_queries()[name], "partbox", **parts).as_bytes(DEFAULTS)
 
 
 @cache
 def query(name: str, schema: str, queries: Path | None = None) -> bytes:
-    """Return a query with the schema's names filled in, ready for parameters: percent signs in names are doubled."""
+    """Return the SQL of a named query with the schema's names filled in, ready for parameters: percent signs in names
+    are doubled."""
     return _composed(_load_queries(queries)[name], _schema_names(schema, "%%")).as_bytes(DEFAULTS)
 
 
 @cache
 def wrap_query(outer: str, name: str, schema: str) -> bytes:
-    """Return the query `outer` with the query `name` in the place of `{act}`."""
+    """Return the SQL of the query `outer` with the query `name` inserted at its placeholder `{act}`."""
     names = _schema_names(schema, "%%")
     act = _composed(_COMMENT.sub("", _load_queries()[name]), names)
     return _composed(_load_queries()[outer], {**names, "act": act}).as_bytes(DEFAULTS)
 
 
 def rows(conn: Conn, name: str, schema: str, **values: object) -> list[tuple[Any, ...]]:
-    """Run a query and return its rows as tuples. The connection's row factory is not used."""
+    """Run a named query and return all its rows as tuples. The connection's row factory is not used."""
     with conn.cursor(row_factory=tuple_row) as cursor:
         return cursor.execute(query(name, schema), values).fetchall()
 
 
 def records(conn: Conn, kind: Callable[..., T], name: str, schema: str, **values: object) -> list[T]:
-    """Run a query and return one `kind` per row, made from the columns in their order."""
+    """Run a named query and return one object of the class `kind` per row, made from the columns in their order."""
     with conn.cursor(row_factory=args_row(kind)) as cursor:
         return cursor.execute(query(name, schema), values).fetchall()
 
 
 def own_rows(conn: Conn, name: str, schema: str, **values: object) -> list[tuple[Any, ...]]:
-    """Run a query on a connection whose adapters may be an application's, and return its rows as tuples."""
+    """Run a named query on a connection whose type adapters may be changed by the application, and return its rows as
+    tuples. Psycopg's default adapters are used."""
     with OwnCursor(conn) as cursor:
         return cursor.execute(query(name, schema), values).fetchall()
 
 
 def row(conn: Conn, name: str, schema: str, **values: object) -> tuple[Any, ...] | None:
-    """Run a query and return its first row, or None."""
+    """Run a named query and return its first row as a tuple, or None if there are no rows."""
     return next(iter(rows(conn, name, schema, **values)), None)
 
 
 def one_row(conn: Conn, name: str, schema: str, **values: object) -> tuple[Any, ...]:
-    """Run a query that always returns a row, and return the first row."""
+    """Run a named query that always returns at least one row, and return the first row as a tuple."""
     return rows(conn, name, schema, **values)[0]
 
 
 def filled_query(name: str, schema: str, **parts: compose.Composable) -> bytes:
-    """Return a query with `parts` filled in for names beyond the schema's, ready for parameters."""
+    """Return the SQL of a named query, ready for parameters, with `parts` filled in for placeholders other than the
+    schema's names."""
     put = {slot: compose.SQL(part.as_string(DEFAULTS).replace("%", "%%")) for slot, part in parts.items()}
     return _composed(_load_queries()[name], {**_schema_names(schema, "%%"), **put}).as_bytes(DEFAULTS)

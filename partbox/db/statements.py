@@ -57,7 +57,8 @@ published_marks = partial(query, "published_marks", "partbox")
 
 
 def published_anew(marks: str) -> bytes:
-    """Return the statement that notes all of these batches at once."""
+    """Return the SQL statement that stores all these marks of published batches again, after a reset of all session
+    settings."""
     return script("published_anew", marks=Literal(marks))
 
 
@@ -84,7 +85,8 @@ class _Commits(Protocol):
 
 
 class _DjangoProxy(Protocol):
-    """Django's `connection`, which passes every attribute on and has no `commit` of its own."""
+    """Django's `connection` object, which passes every attribute on to the real connection and has no `commit` of its
+    own."""
 
     def __getattr__(self, item: Any, /) -> Any: ...
 
@@ -102,7 +104,7 @@ class _AsyncCommits(Protocol):
 
 
 class AsyncpgConnection(Protocol):
-    """A connection of asyncpg, recognized by two of its methods."""
+    """The type of a database connection of the library asyncpg, recognized by two of its methods."""
 
     def is_in_transaction(self) -> bool: ...
 

@@ -24,15 +24,16 @@ Row = tuple[Any, ...]
 
 
 class UtcLoader(TimestamptzBinaryLoader):
-    """A loader that returns timestamps in UTC instead of the session's time zone."""
+    """A psycopg loader that returns timestamps (timestamptz) in UTC instead of the session's time zone."""
 
     def load(self, data: Buffer) -> datetime:
-        """Return the timestamp in UTC."""
+        """Convert a timestamp from PostgreSQL's binary format to a `datetime` in UTC."""
         return super().load(data).astimezone(UTC)
 
 
 def _defaults() -> AdaptersMap:
-    """Return the adapters that psycopg makes at import, made once more by its own functions, with times in UTC."""
+    """Return a fresh copy of psycopg's default type adapters, made by psycopg's own functions, with times in UTC.
+    Changes by the application do not affect it."""
     made = AdaptersMap()
     postgres.register_default_types(made.types)
     postgres.register_default_adapters(made)
@@ -52,24 +53,28 @@ DEFAULTS: Final = _defaults()
 
 
 class OwnCursor(PlainCursor[Row]):
-    """A cursor with psycopg's default adapters on any connection. Rows are tuples."""
+    """A cursor that uses psycopg's default type adapters, even on a connection whose adapters the application has
+    changed. Rows are tuples."""
 
     def __init__(self, connection: Connection[Any]) -> None:
         super().__init__(connection, row_factory=tuple_row)
 
     @property
     def adapters(self) -> AdaptersMap:
-        """The adapters of our own statements."""
+        """The type adapters for partbox's own statements: psycopg's defaults with times in UTC, whatever the connection
+        has registered."""
         return DEFAULTS
 
 
 class AsyncOwnCursor(AsyncPlainCursor[Row]):
-    """An asyncio cursor with psycopg's default adapters on any connection. Rows are tuples."""
+    """An asyncio cursor that uses psycopg's default type adapters, even on a connection whose adapters the application
+    has changed. Rows are tuples."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
         super().__init__(connection, row_factory=tuple_row)
 
     @property
     def adapters(self) -> AdaptersMap:
-        """The adapters of our own statements."""
+        """The type adapters for partbox's own statements: psycopg's defaults with times in UTC, whatever the connection
+        has registered."""
         return DEFAULTS

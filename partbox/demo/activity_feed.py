@@ -14,7 +14,8 @@ FRESH = 1.5  # seconds for which a partition counts as just moved
 
 
 class ActivityFeed(NewsFeed):
-    """A news feed that counts joins, and moves of partitions to another owner. `notify` gets each news item."""
+    """A feed of the demo's news about worker processes, which counts joins, and moves of partitions to another owner.
+    `notify` gets each news item."""
 
     def __init__(self, roster: Roster, notify: Callable[[NewsItem], None]) -> None:
         super().__init__()
@@ -31,17 +32,17 @@ class ActivityFeed(NewsFeed):
         self.joins = self.moves = 0
 
     def report(self, text: str) -> None:
-        """Report an event that happened just now."""
+        """Add a news item about an event that happened just now."""
         self._notify(self.add(text))
 
     def reset_counts(self, text: str) -> None:
-        """Report a text, and count joins and moves from here."""
+        """Add a text as a news item, and count joins and moves of partitions from zero again."""
         self.joins = self.moves = 0
         self.report(text)
 
     def report_departure(self, process: Instance, how: str, at: float | None = None) -> None:
-        """Report how a process goes, with its name in the place of the braces. Its partitions move from the time `at`
-        on, by default from now on."""
+        """Add a news item about how a process goes: the text `how`, with its name in the place of the braces. Its
+        partitions move from the time `at` on, by default from now on."""
         self._expected.add(process.instance_id)
         if process.partitions:
             self._moving_since = self._moving_since or at or time.monotonic()
@@ -49,18 +50,20 @@ class ActivityFeed(NewsFeed):
 
     @property
     def is_settled(self) -> bool:
-        """True if no partition is moving and every process has its first share."""
+        """True if no partition is moving to another process, and every process has received its first share of
+        partitions."""
         last = self._last
         if self._moving_since is not None or last is None or not _is_settled(last):
             return False
         return self._joined.issuperset(each.instance_id for each in last.instances)
 
     def moved(self, now: float) -> frozenset[int]:
-        """Return the partitions that have just changed owner."""
+        """Return the partitions that have changed their owner in the last moments before `now`, for highlighting."""
         return frozenset(partition for partition, at in self._moved_at.items() if now - at < FRESH)
 
     def observe(self, cluster: Cluster, at: float) -> None:
-        """Report the differences from the last overview. `at` is the monotonic time of this one."""
+        """Compare an overview with the last one, and add news items about the differences. `at` is the monotonic time
+        of this overview."""
         self._roster.add_processes(each.instance_id for each in cluster.instances)
         self._report_joined(cluster, at)
         if self._last is not None:
@@ -68,7 +71,6 @@ class ActivityFeed(NewsFeed):
         self._last, self._observed_at = cluster, at
 
     def _report_joined(self, cluster: Cluster, at: float) -> None:
-        """Report processes that have just been assigned their first share."""
         assigned = Counter(each.assignee for each in cluster.partitions)
         for process in cluster.instances:
             share = assigned[process.instance_id]
@@ -95,6 +97,6 @@ class ActivityFeed(NewsFeed):
 
 
 def _is_settled(cluster: Cluster) -> bool:
-    """Return True if every partition is owned as planned and no process is leaving."""
+    """Return True if every partition is owned by the process that the plan names, and no process is leaving."""
     planned = all(each.owner == each.assignee for each in cluster.partitions)
     return planned and not cluster.unowned and not any(each.draining for each in cluster.instances)

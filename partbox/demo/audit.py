@@ -21,8 +21,9 @@ DELIVERY: Final = struct.Struct("<qBBHiqqq24x")
 
 
 class RecordedDelivery(NamedTuple):
-    """One call of the handler. `step` counts from 1. `sent` and `handled` are monotonic nanoseconds of this machine.
-    `declined` means that the publishing transaction was rolled back, so that no handler should get the event."""
+    """One call of the demo's handler, as recorded in a file. `step` counts from 1. `sent` and `handled` are monotonic
+    nanoseconds of this machine. `declined` means that the publishing transaction was rolled back, so that no handler
+    should get the event."""
 
     order: int
     step: int
@@ -35,12 +36,12 @@ class RecordedDelivery(NamedTuple):
 
     @property
     def lag(self) -> float:
-        """Seconds from publish to handler."""
+        """The seconds from the publishing of the event to the call of its handler."""
         return max(0, self.handled - self.sent) / 1e9
 
 
 class DemoRecorder:
-    """The handler of every step, which is sent to the worker processes."""
+    """The demo's handler, which records every delivery in a file. It is sent to the worker processes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -64,8 +65,8 @@ class DemoRecorder:
 
 
 class _Owner(NamedTuple):
-    """The last process that delivered in a partition. `after_kill` is True if the process before was killed with work
-    unsaved."""
+    """The last process that delivered events of a partition. `after_kill` is True if the process before was killed with
+    work unsaved, so that repeated deliveries are expected."""
 
     epoch: int
     pid: int
@@ -73,7 +74,8 @@ class _Owner(NamedTuple):
 
 
 class DeliveryAudit:
-    """A reader of the recorders' growing file that counts violations.
+    """A check of the demo's delivery guarantees: it reads the growing file of recorded deliveries, and counts
+    violations.
 
     `delivered` counts events, `duplicates` counts further deliveries of the same events, and `unexplained` counts the
     duplicates without a kill. `out_of_order` counts deliveries whose previous step was never delivered, or whose owner
@@ -94,11 +96,12 @@ class DeliveryAudit:
         self._file.close()
 
     def expect_repeats(self, pid: int) -> None:
-        """Expect duplicates after this process, which is about to be killed with unsaved events."""
+        """Allow repeated deliveries after this process, which is about to be killed with unsaved events."""
         self._killed.add(pid)
 
     def read(self) -> list[RecordedDelivery]:
-        """Return the first deliveries since the last call."""
+        """Read the deliveries recorded since the last call, count violations, and return the first delivery of each
+        event among them."""
         data = self._file.read()
         whole = len(data) - len(data) % DELIVERY.size
         # A partially written delivery is read the next time.
@@ -107,7 +110,8 @@ class DeliveryAudit:
         return [each for each in found if self._count_delivery(each)]
 
     def compare_orders(self, orders: Iterable[tuple[int, int]]) -> tuple[int, int, int]:
-        """Return the numbers of events published, lost and made up, by the shop's own table of `(order, step)`."""
+        """Compare the deliveries with the shop's own table of `(order, step)`, and return the numbers of events that
+        were published, lost and made up."""
         published = received = 0
         for order, step in orders:
             self._grow_to(order)
@@ -116,7 +120,7 @@ class DeliveryAudit:
         return published, published - received, self.delivered - received
 
     def _count_delivery(self, each: RecordedDelivery) -> bool:
-        """Count a delivery, and return True if it is the first of its event."""
+        """Count a delivery and its violations, and return True if it is the first delivery of its event."""
         if each.declined:
             self.phantoms += 1
             return False
@@ -135,7 +139,8 @@ class DeliveryAudit:
         return True
 
     def _owner(self, each: RecordedDelivery) -> _Owner:
-        """Return the latest known owner of the delivery's partition, which may be a later one than its process."""
+        """Return the latest known owner of the delivery's partition, which may be a later one than the process that
+        delivered."""
         owner = self._owners.get(each.partition)
         if owner is None or each.epoch > owner.epoch:
             after_kill = owner is not None and owner.pid in self._killed
@@ -152,8 +157,8 @@ WINDOW = 3.0  # seconds
 
 
 class Throughput(NamedTuple):
-    """Counts of all events so far, rates per second, and lags. The rates and `lags` are those of the last seconds, and
-    `rates` is by pid."""
+    """The demo's counts of all events so far, rates per second, and lags. The rates and `lags` are those of the last
+    seconds, and `rates` is by pid."""
 
     published: int
     published_rate: float
@@ -164,14 +169,14 @@ class Throughput(NamedTuple):
 
     @property
     def pending(self) -> int:
-        """Events published and not delivered yet. Not negative, because a delivery may be recorded before its publisher
-        has counted the event."""
+        """The number of events that are published and not delivered yet. It is never negative, although a delivery may
+        be recorded before its publisher has counted the event."""
         return max(0, self.published - self.delivered)
 
 
 class DeliveryMeter:
-    """A meter of rates and lags, with monotonic times. Lags are the median and the 99th percentile in seconds, or None
-    if nothing was delivered."""
+    """A meter of the demo's delivery rates and lags, with monotonic times. Lags are the median and the 99th percentile
+    in seconds, or None if nothing was delivered."""
 
     def __init__(self, now: float) -> None:
         self._began = now
@@ -180,7 +185,8 @@ class DeliveryMeter:
         self._lags = array("f")
 
     def read(self, now: float, deliveries: Iterable[RecordedDelivery], published: int) -> Throughput:
-        """Add the deliveries since the last call. `published` counts all events so far."""
+        """Add the deliveries since the last call, and return the present counts, rates and lags. `published` counts all
+        events so far."""
         for each in deliveries:
             self._recent.append(each)
             self._lags.append(each.lag)
@@ -201,7 +207,8 @@ class DeliveryMeter:
         )
 
     def lags(self) -> tuple[float, float] | None:
-        """Return the lags of the whole run in seconds (median, 99th percentile), or None before the first delivery."""
+        """Return the delivery lags of the whole run in seconds (median, 99th percentile), or None before the first
+        delivery."""
         return _percentiles(self._lags)
 
 

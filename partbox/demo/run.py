@@ -71,8 +71,8 @@ def run_demo(plan: DemoPlan, out: TextIO) -> Summary:
 
 
 class Churn:
-    """A sequence of kills, additions and removals of processes. It acts only while no partition is moving, so that each
-    act can be seen by itself."""
+    """A sequence of kills, additions and removals of the demo's worker processes. It acts only while no partition is
+    moving, so that each act can be seen by itself."""
 
     def __init__(self, supervisor: Supervisor, processes: int, feed: ActivityFeed, audit: DeliveryAudit) -> None:
         self._supervisor = supervisor
@@ -84,7 +84,7 @@ class Churn:
         self.kills = self.leaves = 0
 
     def act_if_due(self, cluster: Cluster, elapsed: float) -> None:
-        """Perform the next act if it is due."""
+        """Kill, add or remove a worker process if the time for the next act has come."""
         if elapsed >= self._due and self._feed.is_settled and len(cluster.instances) == self._wanted:
             self._due = elapsed + ACT_PAUSE
             next(self._acts)(cluster)
@@ -160,7 +160,8 @@ class _Demo:
         self._feed.report(served)
 
     def _serve(self) -> str:
-        """Serve the live page with the terminal's letters, if possible, and return the news of it."""
+        """Serve the demo's live page, with the same letters for processes as on the terminal, if possible, and return a
+        news text about it."""
         try:
             check_installed()
             from partbox.dashboard import from_roster, standalone
@@ -173,7 +174,7 @@ class _Demo:
         return f"live page: {self._page}"
 
     def _await_processes(self) -> bool:
-        """Wait for the worker processes. Return False if the demo ends first."""
+        """Wait until the worker processes deliver. Return False if the demo ends first."""
         asked = self._interrupts.asked
         processes = self._plan.processes
         ready = self._wait(
@@ -184,7 +185,7 @@ class _Demo:
         return ready
 
     def _open_shop(self) -> None:
-        """Open the shop. Counts start here."""
+        """Open the demo's shop, which publishes events. The demo's counts start here."""
         self._opened = True
         self._began = time.monotonic()
         self._meter = DeliveryMeter(self._began)
@@ -209,7 +210,6 @@ class _Demo:
         return self._audit.delivered >= self._shop.published
 
     def _refresh(self) -> Cluster:
-        """Read the state of the cluster and of the deliveries, and show it."""
         self._check()
         cluster, now = stats.cluster(self._conn, SCHEMA, "default"), time.monotonic()
         events = self._meter.read(now, self._audit.read(), self._shop.published)
@@ -234,7 +234,7 @@ class _Demo:
         return self._interrupts.wait_until(check, seconds, given_up, self._check, FRAME_PAUSE)
 
     def _check(self) -> None:
-        """Raise the error that ended the shop or the worker processes."""
+        """Raise the error that has ended the demo's shop or its worker processes, if there is one."""
         if self._shop.failure is not None:
             raise self._shop.failure
         if self._supervisor.failure is not None or not self._supervisor.running:
@@ -244,7 +244,7 @@ class _Demo:
         return _log_tail(self._folder / LOG, 1) or "they gave no reason"
 
     def _stop(self) -> None:
-        """End the clerks, the page and the worker processes, whether the demo succeeded or not."""
+        """End the demo's clerks, its live page and its worker processes, whether the demo succeeded or not."""
         self._shop.close()
         self._serving.close()
         self._supervisor.stop()

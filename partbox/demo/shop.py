@@ -19,9 +19,9 @@ MAX_BACKLOG = 0.5
 
 
 class Shop:
-    """A shop whose clerks work concurrently on the same orders. An order's row lock serialises competing clerks. `rate`
-    is in events per second. `published` counts committed events, and `rolled_back` counts events that no handler may
-    get."""
+    """The demo's publisher: a shop whose clerks work concurrently on the same orders. An order's row lock serialises
+    competing clerks. `rate` is in events per second. `published` counts committed events, `rolled_back` counts events
+    that no handler may get."""
 
     def __init__(self, outbox: Outbox, rate: float) -> None:
         self._outbox = outbox
@@ -35,21 +35,22 @@ class Shop:
         self.failure: Exception | None = None
 
     def open(self) -> None:
-        """Create the shop's table and start the clerks."""
+        """Create the table of the demo's shop and start its clerks, which publish events."""
         with psycopg.connect(self._outbox.dsn, autocommit=True) as conn:
             conn.execute(query("demo_shop", self._schema), {})
         for clerk in self._clerks:
             clerk.start()
 
     def close(self) -> None:
-        """Stop selling, and wait until every clerk has ended its transaction. Allowed if the shop is not open."""
+        """Stop publishing, and wait until every clerk has ended its transaction. Allowed if the shop is not open."""
         self._closing.set()
         for clerk in self._clerks:
             if clerk.ident is not None:
                 clerk.join()
 
     def orders(self) -> list[tuple[int, int]]:
-        """Return the last step of each order, by the shop's own table, as `(order, step)`."""
+        """Return the last step of each order from the shop's own table, as `(order, step)`, to compare with the
+        deliveries."""
         with psycopg.connect(self._outbox.dsn, autocommit=True) as conn:
             return conn.execute(query("demo_orders", self._schema), {}).fetchall()
 
@@ -65,7 +66,7 @@ class Shop:
             self._closing.set()
 
     def _advance_order(self, conn: Conn) -> None:
-        """Perform one step of one order, in one transaction with its event."""
+        """Perform the next step of one order, and publish its event in the same transaction."""
         with self._lock:
             order_id = random.choice(self._open) if len(self._open) >= OPEN_ORDERS else None
         declined = order_id is not None and random.random() < DECLINED

@@ -15,9 +15,9 @@ CUT_SHORT = 130
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Counts of events, and lags in milliseconds, None if nothing was delivered. `published` is by the shop's own
-    table, `delivered` by the handlers' records. `made_up` events were delivered although their transaction was rolled
-    back. `cut_short` means that the demo did not wait for the last events."""
+    """The result of a demo run: counts of events, and lags in milliseconds, None if nothing was delivered. `published`
+    is by the shop's table, `delivered` by the handlers' records. `made_up` events were delivered although rolled back.
+    `cut_short` means that the last events were not awaited."""
 
     published: int
     delivered: int
@@ -38,7 +38,7 @@ class Summary:
 
     @property
     def ok(self) -> bool:
-        """True if every guarantee was kept."""
+        """True if the demo run kept every delivery guarantee."""
         return not (self.out_of_order or self.made_up or (self.lost and not self.cut_short))
 
     @property
@@ -71,7 +71,7 @@ class Summary:
         return summary_table([*counts, ("lag", *lag)])
 
     def verdict(self) -> Text:
-        """Return one line that says that the guarantees were kept, or which were not."""
+        """Return one line that says that the demo run kept the delivery guarantees, or names the broken ones."""
         if self.ok and not self.cut_short:
             return Text("published = delivered, 0 out of order", style="bold green")
         if self.ok:

@@ -21,9 +21,9 @@ DATA: Final = "db"
 
 @contextmanager
 def workspace(dsn: str | None, schema: str, options: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """Create a folder and a migrated schema, yield the DSN and the folder, and remove both at the end. Without `dsn`,
-    the database is a server in the folder, with these `options`. Raise SettingsError if the schema exists in a user's
-    database."""
+    """Create a temporary folder and a migrated schema, yield the DSN and the folder, and remove both at the end.
+    Without `dsn`, the database is a server in the folder, with these `options`. Raise SettingsError if the schema
+    exists in a user's database."""
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder("demo"))
         if dsn is None:
@@ -41,7 +41,7 @@ def workspace(dsn: str | None, schema: str, options: Mapping[str, str]) -> Itera
 
 
 def refuse_existing(conn: Conn, schema: str, program: str) -> None:
-    """Raise SettingsError if the schema exists."""
+    """Raise SettingsError if the schema exists already, so that `program` does not touch the data in it."""
     if conn.execute(query("workspace_found", schema), {"schema": schema}).fetchone() is not None:
         raise SettingsError(
             f"schema {schema!r} exists already in this database: wait for the {program} that runs there, or remove "
@@ -50,7 +50,7 @@ def refuse_existing(conn: Conn, schema: str, program: str) -> None:
 
 
 def drop(conn: Conn, schema: str) -> None:
-    """Drop the schema with everything in it, if it exists."""
+    """Drop the database schema with everything in it, if it exists."""
     conn.execute(query("workspace_drop", schema), {})
 
 
@@ -61,7 +61,7 @@ def _remove(dsn: str, schema: str) -> None:
 
 @contextmanager
 def temporary_folder(program: str) -> Iterator[Path]:
-    """Yield a new folder named for the program. For root, the server's user can enter it."""
+    """Yield a new temporary folder named for the program. For root, the embedded server's user can enter it."""
     places = server_user.temporary_folders()
     if not places:
         usual = tempfile.gettempdir()

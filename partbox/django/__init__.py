@@ -11,7 +11,8 @@ __all__ = ["outbox"]
 
 
 def outbox() -> "Outbox":
-    """Return the outbox that `PARTBOX["OUTBOX"]` names, set up for handlers in Django. Raise ImproperlyConfigured."""
+    """Return the outbox that the Django setting `PARTBOX["OUTBOX"]` names, set up for handlers in Django. Raise
+    ImproperlyConfigured if it cannot be used."""
     from partbox.django.loading import load_outbox
 
     return load_outbox()

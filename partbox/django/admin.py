@@ -22,7 +22,8 @@ DEFAULT = "default"
 
 
 class ReadOnly(admin.ModelAdmin):
-    """A read-only admin over the database of PARTBOX, even if a database router names another one."""
+    """The base class of partbox's Django admin pages: read-only, over the database of the setting PARTBOX, even if a
+    database router names another one."""
 
     show_full_result_count = False
     actions_selection_counter = True
@@ -38,7 +39,7 @@ class ReadOnly(admin.ModelAdmin):
 
 @admin.register(Record)
 class RecordAdmin(ReadOnly):
-    """The newest records, and any other record by the id in its address."""
+    """The Django admin page of event records: the newest records, and any other record by the id in its address."""
 
     list_display = ("id", "event_type", "aggregate_type", "aggregate_id", "tenant_id", "created_at")
     search_fields = ("event_type__exact", "aggregate_id__exact", "event_id__exact")
@@ -48,7 +49,7 @@ class RecordAdmin(ReadOnly):
 
     @admin.display(description="headers")
     def shown_headers(self, record: Record) -> Any:
-        """Return the headers with secrets masked."""
+        """Return the headers of an event record with secrets masked."""
         return record.headers and masked_headers(record.headers)
 
     def get_queryset(self, request: HttpRequest) -> Any:
@@ -61,15 +62,16 @@ class RecordAdmin(ReadOnly):
         return ("headers",) if _sees_payloads(request) else ("headers", "payload")
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest) -> bool:
-        """Refuse filters by payload and headers, which a URL can ask for: they would reveal a value guess by guess."""
+        """Refuse filters by payload and headers, which a URL of the admin page can ask for: they would reveal a value
+        guess by guess."""
         if lookup.partition("__")[0] in ("payload", "headers") and not _sees_payloads(request):
             return False
         return bool(super().lookup_allowed(lookup, value, request))
 
 
 class SubscriptionFilter(admin.SimpleListFilter):
-    """A filter that always selects one subscription. A record may be dead in several subscriptions, and the record id
-    is the key here."""
+    """A filter of the admin page of dead records that always selects one subscription. A record may be dead in several
+    subscriptions, and the record id is the key here."""
 
     title = "subscription"
     parameter_name = "subscription"
@@ -90,7 +92,7 @@ class SubscriptionFilter(admin.SimpleListFilter):
 
 @admin.register(Dead)
 class DeadAdmin(ReadOnly):
-    """Dead records, with replay and discard for users with the permission."""
+    """The Django admin page of dead records, with replay and discard for users with the permission."""
 
     list_display = (
         "record_id", "event_type", "aggregate_type", "aggregate_id", "attempts", "died_at", "shown_error", "blocks",
@@ -104,12 +106,13 @@ class DeadAdmin(ReadOnly):
 
     @admin.display(description="error", ordering="error")
     def shown_error(self, record: Dead) -> str | None:
-        """Return the error with secrets masked, which an import or an older version may have stored."""
+        """Return the error of a dead record with secrets masked, which an import or an older version may have
+        stored."""
         return masked_or_none(record.error)
 
     @admin.display(description="traceback")
     def shown_traceback(self, record: Dead) -> str | None:
-        """Return the traceback with secrets masked."""
+        """Return the traceback of a dead record with secrets masked."""
         return masked_or_none(record.traceback)
 
     def get_queryset(self, request: HttpRequest) -> Any:
@@ -130,7 +133,8 @@ class DeadAdmin(ReadOnly):
         self._act_on_each(request, queryset, outbox().dead.discard, "discarded")
 
     def _act_on_each(self, request: HttpRequest, queryset: Any, act: Callable[..., int], done: str) -> None:
-        """Act on the records one by one, in the order of the log. Failures are shown and skipped."""
+        """Perform an action on the chosen dead records one by one, in the order of the log. Failures are shown and
+        skipped."""
         number = 0
         with outbox().acting_as(request.user.get_username()):
             for record in queryset.order_by("record_id"):
@@ -149,12 +153,14 @@ def _sees_payloads(request: HttpRequest) -> bool:
 
 
 def _has_permission(request: HttpRequest, permission: str) -> bool:
-    """Return True if the user has the permission. Without an outbox there are no actions."""
+    """Return True if the user of the request has the permission for an action. Without an outbox there are no
+    actions."""
     return config().outbox is not None and bool(request.user.has_perm(f"partbox.{permission}"))
 
 
 def _subscription(request: HttpRequest) -> str:
-    """Return the subscription of the list, also on the page of a record that was opened from the list."""
+    """Return the subscription that the list of dead records shows, also on the page of a record that was opened from
+    the list."""
     name = SubscriptionFilter.parameter_name
     kept = parse_qs(request.GET.get("_changelist_filters", "")).get(name, [DEFAULT])
     return str(request.GET.get(name) or kept[0])

@@ -10,7 +10,8 @@ class PartboxConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Make Django's database the default DSN of outboxes in this process, and register the checks."""
+        """Set up partbox when Django starts: make Django's database the default DSN of outboxes in this process, and
+        register the system checks."""
         from partbox.db import connect
         from partbox.django import checks, database
 

@@ -21,7 +21,8 @@ _WRONG = {
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The values of the setting: `outbox` such as "shop.outbox:outbox", and `database`, an alias of DATABASES."""
+    """The values of the Django setting PARTBOX: `outbox` such as "shop.outbox:outbox", and `database`, an alias of
+    DATABASES."""
 
     outbox: str | None
     database: str
@@ -29,7 +30,8 @@ class Config:
 
 
 def config() -> Config:
-    """Return the present setting. The schema is by default that of the environment and of partbox.toml."""
+    """Return the present values of the Django setting PARTBOX. The schema is by default that of the environment and of
+    partbox.toml."""
     given = getattr(settings, "PARTBOX", {})
     if not isinstance(given, Mapping):
         raise ImproperlyConfigured(f"PARTBOX is a {type(given).__name__}: make it a dict with {', '.join(_WRONG)}")
@@ -44,13 +46,15 @@ def config() -> Config:
 
 
 def table(name: str) -> str:
-    """Return a table name for `db_table`, with schema. Django does not change names in quotes."""
+    """Return the name of a partbox table with its schema for `db_table` of a Django model. Django does not change names
+    in quotes."""
     schema = config().schema.replace('"', '""')
     return f'"{schema}"."{name}"'
 
 
 def import_outbox() -> Outbox:
-    """Return the outbox that `PARTBOX["OUTBOX"]` names, as the application has made it. Raise ImproperlyConfigured."""
+    """Import the outbox that the Django setting `PARTBOX["OUTBOX"]` names, and return it as the application has made
+    it. Raise ImproperlyConfigured if that fails."""
     target = config().outbox
     if not target:
         raise ImproperlyConfigured('PARTBOX has no "OUTBOX": name it, such as "shop.outbox:outbox"')

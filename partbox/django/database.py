@@ -18,7 +18,8 @@ _NAMES = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "hos
 
 
 def connection() -> Any:
-    """Return Django's connection to the database. Raise ImproperlyConfigured unless it is PostgreSQL."""
+    """Return Django's connection to the database of the outbox. Raise ImproperlyConfigured unless the database is
+    PostgreSQL."""
     alias = config().database
     try:
         found = connections[alias]
@@ -36,7 +37,8 @@ def connection() -> Any:
 
 
 def dsn() -> str:
-    """Return a DSN of the same database, in a test that of the test's. Options unknown to libpq are left out."""
+    """Return the DSN of the database that Django uses for the outbox, in a test that of the test database. Options
+    unknown to libpq are left out."""
     given = connection().settings_dict
     options = given.get("OPTIONS") or {}
     known = {each.keyword.decode() for each in Conninfo.get_defaults()}
@@ -52,17 +54,17 @@ def dsn() -> str:
 
 
 def highest_record_id() -> int:
-    """Return the highest record id given out so far."""
+    """Return the highest id that the outbox has given to a record so far."""
     return int(_row(statements.django_newest)[0])
 
 
 def published() -> int:
-    """Return the id of the record that this session has published last, or one a little higher."""
+    """Return the id of the record that this database session has published last, or an id a little higher."""
     return int(_row(statements.django_published)[0])
 
 
 class TaskRow(NamedTuple):
-    """A task, from its record and its parked row."""
+    """The state of a Django task, read from the record of its event and from its parked row, if there is one."""
 
     path: str
     payload: Any
@@ -74,7 +76,7 @@ class TaskRow(NamedTuple):
 
 
 def task(subscription: str, aggregate_type: str, id: int, event_id: UUID) -> TaskRow | None:
-    """Return the task of an event, or None if the log has no such event."""
+    """Read the state of the Django task that an event stands for. Return None if the log has no such event."""
     values = {"subscription": subscription, "aggregate_type": aggregate_type, "id": id, "event_id": event_id}
     found = _row(statements.django_task, values | {"partition": partition_of(str(event_id))})
     return None if found is None else TaskRow(*found)

@@ -12,7 +12,8 @@ __all__ = ["ModelEventsMixin"]
 
 
 class ModelEventsMixin(EventsMixin):
-    """A mixin for models: `save` and `delete` publish the collected `events` in their transaction.
+    """A mixin for Django models with a list of `events`: `save` and `delete` publish the collected events in their
+    transaction.
 
         class Order(ModelEventsMixin, models.Model): ...
 
@@ -22,8 +23,7 @@ class ModelEventsMixin(EventsMixin):
     `events` takes everything that `publish_many` takes. An event leaves the list once it is published. If `save` or an
     event fails, the list is as before, and nothing of the call is written. Without a surrounding transaction, the call
     is one of its own. QuerySet's `update`, `bulk_create` and `bulk_update` call no `save` and therefore publish
-    nothing.
-    """
+    nothing."""
 
     def save(self, *args: Any, using: str | None = None, **options: Any) -> None:
         save = super().save  # type: ignore[misc]

@@ -17,7 +17,7 @@ _load_lock = RLock()
 
 
 class FreshConnections:
-    """An interceptor that gives handlers connections that are neither broken nor older than CONN_MAX_AGE.
+    """An interceptor that gives handlers Django connections that are neither broken nor older than CONN_MAX_AGE.
 
     All `async def` handlers share the connections of the thread in which `sync_to_async` runs. Old connections are
     closed there only while no handler runs, because a handler that ends would close the cursor that another one reads
@@ -49,21 +49,22 @@ class FreshConnections:
 
 
 def _close_old() -> None:
-    """Close old connections as Django does, except inside a transaction around the handler (of a test or a worker)."""
+    """Close old connections as Django does after a request, except inside a transaction around the handler (of a test
+    or a worker)."""
     for conn in connections.all(initialized_only=True):
         if not conn.in_atomic_block:
             conn.close_if_unusable_or_obsolete()
 
 
 def _close_broken() -> None:
-    """Close unusable connections in which a statement has failed."""
+    """Close Django's connections that a failed statement has left unusable."""
     for conn in connections.all(initialized_only=True):
         if conn.errors_occurred and not conn.in_atomic_block and not conn.is_usable():
             conn.close()
 
 
 def load_outbox() -> Outbox:
-    """Return the outbox that the setting names. Errors of importing its module are raised."""
+    """Import and return the outbox that Django's setting PARTBOX names. Errors of importing its module are raised."""
     outbox = import_outbox()
     with _load_lock:
         if FreshConnections not in outbox.handlers.interceptors:

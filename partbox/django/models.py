@@ -11,9 +11,9 @@ from partbox.django.conf import table
 
 
 class Json(models.JSONField):
-    """A field of type json, which psycopg decodes. Django's own field has the type jsonb and decodes by itself. Filters
-    compare as jsonb, because json has no operators. Values that are read are not cast, because jsonb cannot hold
-    U+0000."""
+    """A Django model field of the PostgreSQL type json, decoded by psycopg (Django's own field has jsonb and decodes by
+    itself). Filters compare as jsonb, because json has no operators. Values that are read are not cast, because jsonb
+    cannot hold U+0000."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         return value
@@ -27,12 +27,12 @@ class Json(models.JSONField):
 
 
 def _as_jsonb(expression: Any, *before: Any) -> Callable[..., Any]:
-    """Return the expression on the column as jsonb, which is its first argument after `before`."""
+    """Return the database expression with its column, the first argument after `before`, cast to jsonb."""
     return lambda lhs, *others: expression(*before, Cast(lhs, models.JSONField()), *others)
 
 
 class Record(models.Model):
-    """An event in the log."""
+    """A read-only Django model of an event in the log."""
 
     id = models.BigIntegerField(primary_key=True)
     partition = models.SmallIntegerField()
@@ -59,7 +59,7 @@ class Record(models.Model):
 
 
 class Dead(models.Model):
-    """An event that a subscription has given up."""
+    """A Django model of a dead event, which a subscription has given up."""
 
     record_id = models.BigIntegerField(primary_key=True)
     subscription = models.TextField()

@@ -12,8 +12,8 @@ from partbox.errors import SchemaError
 
 
 class Upgrade(Operation):
-    """Upgrade the schema to the version of this program if it is below `version`, on the alias of PARTBOX only. The
-    upgrade goes all the way at once, because the functions are those of the newest version. Later migrations find
+    """A Django migration operation that upgrades the schema, on the alias of PARTBOX only, if it is below `version`. It
+    goes to this program's version at once, because the functions are those of the newest version. Later migrations find
     nothing to do."""
 
     reduces_to_sql = False

@@ -10,7 +10,7 @@ from partbox.cli import command, main
 
 
 class ForwardedCommand(BaseCommand):
-    """A command that runs the partbox command `name`, with `target` if that takes one."""
+    """A Django management command that runs the partbox command `name`, with `target` if that command takes one."""
 
     name: str
     target: str | None = None
@@ -38,7 +38,7 @@ class ForwardedCommand(BaseCommand):
                 raise
 
     def arguments(self, options: dict[str, Any]) -> list[str]:
-        """Return the command line for partbox."""
+        """Convert the options of the Django command into the command line for partbox."""
         words = [self.name, *([self.target] if self.target else [])]
         for each in _options(self.name):
             given = options.get(_option_dest(each))

@@ -28,8 +28,9 @@ STATUS = {"done": base.TaskResultStatus.SUCCESSFUL, "dead": FAILED, "discarded":
 
 
 class PartboxBackend(BaseTaskBackend):
-    """A backend for Django's tasks. OPTIONS are the options of a handler, such as max_attempts, and `subscription`. The
-    id of a result names the record, so that the key of the log finds it. Return values of tasks are not kept."""
+    """A backend that runs Django's tasks as events of an outbox. OPTIONS are the options of a handler, such as
+    max_attempts, and `subscription`. A result's id names the record, so that the key of the log finds it. Return values
+    of tasks are not kept."""
 
     supports_defer = True
     supports_async_task = True
@@ -80,7 +81,8 @@ def _task_error(error: str, trace: str | None) -> Any:
 
 
 def register(outbox: Outbox) -> None:
-    """Register a handler for each backend in TASKS that is a PartboxBackend, with the backend's OPTIONS."""
+    """Register a handler on the outbox for each backend in the Django setting TASKS that is a PartboxBackend, with the
+    backend's OPTIONS."""
     for alias, given in settings.TASKS.items():
         backend = import_string(given["BACKEND"])
         if isinstance(backend, type) and issubclass(backend, PartboxBackend):
@@ -88,7 +90,8 @@ def register(outbox: Outbox) -> None:
 
 
 class Runner:
-    """The handler of all tasks of a backend. A task that raises is retried by the handler's policy."""
+    """The outbox handler that runs all Django tasks of a backend. A task that raises is retried by the handler's
+    policy."""
 
     def __init__(self, alias: str) -> None:
         self.alias = alias

@@ -31,13 +31,14 @@ PREFIX = "django.task"
 
 
 def aggregate_type(alias: str) -> str:
-    """Return the aggregate type of a backend's events, by which its handler receives all of its tasks."""
+    """Return the aggregate type of the events of a Django task backend, by which its handler receives all of its
+    tasks."""
     return f"{PREFIX}.{alias}"
 
 
 def event(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Event:
-    """Return the event of a call, with the path of the function as its type. Raise TypeError for arguments that are not
-    JSON. TaskResult would refuse such arguments only after the event is committed."""
+    """Convert a call of a Django task into an event, with the path of the function as its type. Raise TypeError for
+    arguments that are not JSON, which TaskResult would refuse only after the event is committed."""
     payload = {"args": normalize_json(list(args)), "kwargs": normalize_json(dict(kwargs)), "queue": task.queue_name}
     at = task.run_after
     if at is not None and timezone.is_naive(at):
@@ -48,7 +49,7 @@ def event(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Event:
 
 
 def result(path: str, alias: str, payload: Mapping[str, Any], id: str, **more: Any) -> Any:
-    """Return the TaskResult of a published call."""
+    """Return Django's TaskResult for a task call that was published as an event. `id` is the id of the result."""
     task = import_string(path)
     if not isinstance(task, base.Task):
         raise TypeError(f"{path} is not a task but a {type(task).__name__}")

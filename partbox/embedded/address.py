@@ -21,8 +21,8 @@ _locks_guard = threading.Lock()
 
 
 def resolve(dsn: str) -> str:
-    """Return a DSN that libpq understands, and start the server if `dsn` is an embedded one. The server then runs at
-    least until this process exits. Raise PartboxError if it cannot run."""
+    """Convert a DSN into one that libpq understands. If it is an embedded one (`embedded:`), start its server, which
+    then runs at least until this process exits. Raise PartboxError if the server cannot run."""
     if not dsn.startswith(PREFIX):
         return dsn
     server = Server(folder(dsn))
@@ -36,13 +36,14 @@ def resolve(dsn: str) -> str:
 
 
 def folder(dsn: str) -> Path:
-    """Return the folder that an embedded DSN names. A relative one is below the current folder."""
+    """Return the data folder that a DSN such as `embedded:FOLDER` names. A relative one is below the current folder."""
     path = dsn.removeprefix(PREFIX)
     return Path(path).expanduser().resolve() if path else default_folder()
 
 
 def default_folder() -> Path:
-    """Return the data folder of plain `embedded:`: in the user's state folder, or in the system's for root."""
+    """Return the data folder of the DSN `embedded:` without a path: in the user's state folder, or in the system's for
+    root."""
     if os.geteuid() == 0:
         return server_user.STATE / "db"
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"

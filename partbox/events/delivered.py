@@ -50,7 +50,7 @@ _NOT_DECODED: Any = object()
 
 
 class Decoder(Protocol):
-    """The part of the codecs that a delivered event needs."""
+    """The part of the codecs that a delivered event needs to decode its payload."""
 
     @property
     def upcasts(self) -> Upcasts: ...
@@ -61,7 +61,7 @@ class Decoder(Protocol):
 
 
 class ProcessState:
-    """A holder of the object that a process's lifespan yields: the `state` of all its events."""
+    """A holder of the object that a worker process's lifespan yields, which all its events offer as `state`."""
 
     __slots__ = ("value",)
 
@@ -73,7 +73,8 @@ STATELESS = ProcessState()
 
 
 class ClaimContext(NamedTuple):
-    """The values that are common to all events that a process receives under one claim of a partition."""
+    """The values that are common to all events that a process receives while it holds a partition, such as the
+    subscription and the fencing number."""
 
     epoch: int
     subscription: str
@@ -102,7 +103,8 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def epoch(self) -> int:
-        """The fencing number of the event's partition. The number grows whenever the owner changes."""
+        """The fencing number of the event's partition, which grows whenever another process takes over the
+        partition."""
         return self._claim.epoch
 
     @property
@@ -112,7 +114,8 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def state(self) -> Any:
-        """The object that the lifespan of this process yields, or None without a lifespan."""
+        """The object that the lifespan of this process yields, such as a connection pool, or None without a
+        lifespan."""
         return self._claim.process.value
 
     @property
@@ -122,12 +125,13 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def id(self) -> int:
-        """The id of the record, which is the order of the log."""
+        """The id of the event's record in the log. The log is ordered by these ids."""
         return self.record[ID]  # type: ignore[no-any-return]
 
     @property
     def identity(self) -> tuple[int, bytes]:
-        """The record id and event id. A record that gets the same id after a crash has another event id."""
+        """The record id and event id, which together identify a record. A record that gets the same id after a crash
+        has another event id."""
         return self.record[IDENTITY]
 
     @property
@@ -181,7 +185,8 @@ class DeliveredEvent(Generic[Payload_co]):
         return cast(Payload_co, self._payload)
 
     def decoded(self) -> Any:
-        """Decode the payload anew, and return it. The caller may change it. Raise PayloadError if decoding fails."""
+        """Decode the event's payload anew, and return it. The caller may change it. Raise PayloadError if decoding
+        fails."""
         kind, data = self.record[CONTENT_TYPE], self.record[PAYLOAD]
         if data is None:
             data = self.record[PAYLOAD_BYTES]
@@ -189,13 +194,13 @@ class DeliveredEvent(Generic[Payload_co]):
         return self._claim.codecs.decode(data, kind, raw=raw)
 
     def carrying(self, payload: T) -> "DeliveredEvent[T]":
-        """Return a copy of the event whose payload is the result of `payload_as`."""
+        """Return a copy of the event whose payload is `payload`, the result of `payload_as`."""
         event: DeliveredEvent[T] = DeliveredEvent(self.record, self._claim, self.attempt, self.parked)
         event._payload = payload
         return event
 
     def within(self, process: ProcessState) -> "DeliveredEvent[Payload_co]":
-        """Return a copy of the event for a process with this state."""
+        """Return a copy of the event whose `state` is the lifespan object of the given process."""
         event: DeliveredEvent[Payload_co]
         event = DeliveredEvent(self.record, self._claim._replace(process=process), self.attempt, self.parked)
         event._payload = self._payload
@@ -235,7 +240,7 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def had_failed(self) -> bool:
-        """True if the event was imported and had failed before."""
+        """True if the event was imported into the log and had failed before the import."""
         try:
             headers: object = self._all_headers()
         except ValueError:
@@ -244,7 +249,8 @@ class DeliveredEvent(Generic[Payload_co]):
         return isinstance(headers, dict) and FAILED_HEADER in headers
 
     def headers_and_own(self) -> tuple[dict[str, str], str | None, str | None]:
-        """Return `headers`, `idempotency_key`, and the version or None, decoding the stored text only once."""
+        """Return the publisher's `headers`, the `idempotency_key`, and the version or None, decoding the stored text
+        only once."""
         raw = self.record[HEADERS]
         if raw is None:
             return {}, None, None
@@ -254,7 +260,7 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def available_at(self) -> datetime | None:
-        """The time (UTC) before which the event was not delivered, also if set by `deliver_after`. None without a
+        """The time (UTC) before which the event was not to be delivered, also if set by `deliver_after`. None without a
         delay."""
         return None if self.record[AVAILABLE_AT] is None else _to_datetime(self.record[AVAILABLE_AT])
 
@@ -265,16 +271,16 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def occurred_at(self) -> datetime:
-        """The time (UTC) given by the publisher, or the database's time at publish."""
+        """The time (UTC) at which the event occurred: given by the publisher, or the database's time at publish."""
         return _to_datetime(self.record[OCCURRED_AT])
 
     @property
     def created_at(self) -> datetime:
-        """The database's time (UTC) at publish."""
+        """The database's time (UTC) at which the event was published."""
         return _to_datetime(self.record[CREATED_AT])
 
     def __repr__(self) -> str:
-        """Return one line without the payload, because payloads must never appear in logs."""
+        """Describe the event in one line without its payload, because payloads must never appear in logs."""
         return (
             f"DeliveredEvent({self.event_type[:MAX_SHOWN]!r}, id={self.id}, "
             f"aggregate={visible(self.aggregate_type)}/{visible(str(self.aggregate_id))}, "
@@ -287,8 +293,8 @@ class DeliveredEvent(Generic[Payload_co]):
 
 
 def first_deliveries(rows: Iterable[Row], claim: ClaimContext) -> list[DeliveredEvent]:
-    """Return the events of some rows at their first attempt. Calling the class for each row would take twice as
-    long."""
+    """Build the events that handlers receive from rows of the log at their first attempt. Calling the class for each
+    row would take twice as long."""
     made = []
     for row in rows:
         event = _new_object(DeliveredEvent)
@@ -298,8 +304,8 @@ def first_deliveries(rows: Iterable[Row], claim: ClaimContext) -> list[Delivered
 
 
 def _publisher_headers(headers: dict[str, str]) -> dict[str, str]:
-    """Return the headers without partbox's own. Raise AttributeError if another program wrote the headers and they are
-    not a JSON object."""
+    """Return the event's headers without the headers that partbox itself adds. Raise AttributeError if another program
+    wrote the headers and they are not a JSON object."""
     given = headers.items()
     for name in headers:
         if name.startswith(HEADER_PREFIX):
@@ -308,8 +314,8 @@ def _publisher_headers(headers: dict[str, str]) -> dict[str, str]:
 
 
 def _to_datetime(raw: bytes) -> datetime:
-    """Return a time. Infinity, and years that Python does not support, become the last or first moment of
-    `datetime`."""
+    """Convert a stored time into a `datetime`. Infinity, and years that Python does not support, become the last or
+    first moment of `datetime`."""
     since = microseconds(raw)
     try:
         return EPOCH + timedelta(0, 0, since)

@@ -20,7 +20,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TaskFields(TypedDict, total=False):
-    """The fields that can be given for the event of a task. See `Event`."""
+    """The optional fields, such as `tenant_id` and `deliver_after`, that can be given for the event of a task."""
 
     aggregate_id: str | int | UUID | None
     tenant_id: str | None
@@ -33,7 +33,8 @@ class TaskFields(TypedDict, total=False):
 
 
 class EventFields(TaskFields, total=False):
-    """The fields that can be given for an event besides its type and payload."""
+    """The optional fields that can be given for an event besides its type and payload, such as its aggregate id and
+    headers."""
 
     aggregate_type: str | Enum
     content_type: str | None
@@ -128,7 +129,7 @@ class Event:
             _check_times(self)
 
     def __hash__(self) -> int:
-        """Return the hash of the id alone, because a payload may not be hashable."""
+        """Return a hash of the event's id alone, because a payload may not be hashable."""
         return hash(self.event_id)
 
     def with_headers(self, more: Mapping[str, str]) -> "Event":
@@ -142,7 +143,7 @@ class Event:
 
     @property
     def is_delayed(self) -> bool:
-        """True if the event has `available_at` or `deliver_after`."""
+        """True if the event was given `available_at` or `deliver_after`, so that it is delivered later."""
         return self.available_at is not None or self.deliver_after is not None
 
 
@@ -157,8 +158,8 @@ def _without_id(unknown: Mapping[str, Any]) -> bool:
 def _fields_from_class(
     given: Any, aggregate_type: str | Enum, aggregate_id: Any, tenant_id: str | None, version: int | None
 ) -> tuple[Any, ...]:
-    """Return the type, aggregate type, aggregate id, tenant id and version of an instance of an event class. Fields
-    that are given take precedence over the class."""
+    """Return the type, aggregate type, aggregate id, tenant id and version that the class of an event instance
+    declares. Fields that are given take precedence over the class."""
     event = given.payload if type(given) is BorrowedPayload else given
     if isinstance(event, str | Enum):
         raise PublishError(f"{event!r} has no payload: give one (None is JSON null), or an Event")
@@ -173,14 +174,15 @@ def _fields_from_class(
 
 
 def _version_of(event: Event) -> int | None:
-    """Return the version of the payload's class if the class is declared under the event's type."""
+    """Return the version of the payload's class if the class is declared under the event's type, and None otherwise."""
     cls = type(event.payload)
     declared = None if cls in _CLASSLESS else event_type_of(cls)
     return declared.version if declared is not None and declared.name == event.event_type else None
 
 
 def _check_unordered(event: Event, without_id: bool) -> str | None:
-    """Return None, the aggregate id of an event without one. Raise if None was given next to an aggregate type."""
+    """Return None as the aggregate id of an event without order. Raise PublishError if None was given next to an
+    aggregate type."""
     if not without_id and event.aggregate_type != checks.GLOBAL:
         raise PublishError(
             f"aggregate_id is None, and aggregate_type is {checks.quoted(event.aggregate_type)}: flush first, so that "

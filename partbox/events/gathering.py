@@ -8,21 +8,23 @@ _numbers = count(1)
 
 
 def next_number() -> int:
-    """Return a number higher than the numbers of all events that this process has gathered so far."""
+    """Draw a number that is higher than the numbers of all events that this process has gathered in entities' lists so
+    far."""
     return next(_numbers)
 
 
 class NumberedEvent(NamedTuple):
-    """An event and its number. The events of several entities are published in the order of their numbers."""
+    """An event gathered by an entity, with a number. The events of several entities are published in the order of their
+    numbers."""
 
     number: int
     event: Any
 
 
 class EventList(MutableSequence[Any]):
-    """A list of events that remembers the order in which events were added, also relative to other entities' lists. An
-    EventList is equal to a plain list of the same events. `on_event` is called with the list whenever an event is
-    added."""
+    """A list in which an entity gathers events, and which remembers the order in which events were added, also relative
+    to other entities' lists. An EventList is equal to a plain list of the same events. `on_event` is called with the
+    list whenever an event is added."""
 
     __slots__ = ("_gathered", "on_event")
 
@@ -57,7 +59,7 @@ class EventList(MutableSequence[Any]):
         return repr(list(self))
 
     def __reduce__(self) -> Any:
-        """Copy or pickle the list with its events, but without numbers and `on_event`."""
+        """Let the list be copied or pickled with its events, but without their numbers and `on_event`."""
         return EventList, (list(self),)
 
     def insert(self, index: int, value: Any) -> None:
@@ -69,16 +71,16 @@ class EventList(MutableSequence[Any]):
             self.on_event(self)
 
     def taken(self) -> list[NumberedEvent]:
-        """Remove and return the events with their numbers."""
+        """Empty the list, and return its events with the numbers that order them."""
         taken, self._gathered = self._gathered, []
         return taken
 
     def put_back(self, events: Iterable[NumberedEvent]) -> None:
-        """Put events that were taken before the events that have been added since."""
+        """Put events that were taken out back at the head of the list, before the events that have been added since."""
         self._gathered = [*events, *self._gathered]
 
     def forget_after(self, number: int) -> None:
-        """Drop the events that were added after `number` was drawn."""
+        """Drop the events that were added to the list after `number` was drawn by `next_number`."""
         self._gathered = [each for each in self._gathered if each.number <= number]
 
 

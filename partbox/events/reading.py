@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class HasPayload(Protocol):
-    """An event with its payload, as stored and as decoded."""
+    """An event whose payload is available both as stored and as decoded."""
 
     @property
     def event_type(self) -> str: ...
@@ -25,8 +25,9 @@ class HasPayload(Protocol):
 
 
 def read_payload(event: HasPayload, model: type[T], *, is_json: bool, by: upcasts.Upcasts) -> T:
-    """Return the payload as an instance of `model`. A payload of an older version goes through the upcasts `by` first.
-    Raise PayloadError if the payload does not fit, and NewerVersionError if its version is newer than the class."""
+    """Convert the payload of an event into an instance of the class `model`. A payload of an older version goes through
+    the upcasts (conversion functions) `by` first. Raise PayloadError if the payload does not fit, and NewerVersionError
+    if its version is newer than the class."""
     cls: Any = model
     reader, declared = reader_of(cls), event_type_of(cls)
     try:
@@ -49,8 +50,8 @@ def _read_stored(reader: Reader, event: HasPayload) -> Any:
 
 
 def _read_plain(reader: Reader, payload: Any) -> Any:
-    """Read a payload through JSON if it can be written as JSON. From JSON, even a strict class accepts texts for times
-    and Decimals."""
+    """Convert a decoded payload into an instance, through JSON if it can be written as JSON. From JSON, even a strict
+    class accepts texts for times and Decimals."""
     try:
         text = orjson.dumps(payload)
     except TypeError:

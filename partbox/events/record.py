@@ -51,12 +51,13 @@ _unpack_int64 = struct.Struct(">q").unpack
 
 
 def microseconds(time: bytes) -> int:
-    """Return a time of a row in microseconds since 2000-01-01 UTC."""
+    """Convert a time as stored in a row of the log into microseconds since 2000-01-01 UTC."""
     return _unpack_int64(time)[0]  # type: ignore[no-any-return]
 
 
 def list_incomplete(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows whose payload or names were left out because they are large."""
+    """Return the log rows that were read without their payload or names, because these are large and are fetched
+    separately."""
     # This check runs no Python code per row, and settles most pages.
     if None not in map(_payload, rows) and None not in map(_event_type, rows):
         return []
@@ -64,19 +65,21 @@ def list_incomplete(rows: Sequence[Row]) -> list[Row]:
 
 
 def lacks_names(row: Row) -> bool:
-    """Return True if the row's names were left out because they are large. Without names, the record cannot be used."""
+    """Return True if a log row was read without its names (such as the event type), because they are large. Without
+    names, the record cannot be used."""
     return row[EVENT_TYPE] is None
 
 
 class PartitionRows(NamedTuple):
-    """The rows of one partition in a page, and their ids."""
+    """The log rows of one partition in a page (the result of one poll), and their record ids."""
 
     rows: list[Row]
     ids: list[int]
 
 
 class PageStats:
-    """Facts about the rows of a page.
+    """A summary of the log rows that one poll returned: the rows by partition, the event types, and whether rows are
+    delayed or incomplete.
 
     The facts are gathered while the rows are created, because each later access to a row has to go to memory.
 
@@ -93,7 +96,7 @@ class PageStats:
         self.add(rows)
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Add the facts about more rows, if there are any."""
+        """Include more log rows, if there are any, in the summary."""
         if not rows:
             return
         types = [*map(_event_type, rows)]
@@ -109,6 +112,6 @@ class PageStats:
 
 
 def row_bytes(row: Row) -> int:
-    """Return the bytes in memory of a row's payload, headers, and names beyond the usual size."""
+    """Return the bytes of memory that a log row's payload and headers take, and its names beyond the usual size."""
     data = sum(len(row[at]) for at in (PAYLOAD, PAYLOAD_BYTES, HEADERS) if row[at] is not None)
     return data + max(0, sum(getsizeof(row[at]) for at in _NAMES if row[at] is not None) - USUAL_NAME_BYTES)

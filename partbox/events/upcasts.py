@@ -16,7 +16,8 @@ Upcasts = dict[tuple[str, int], Upcast]
 
 
 def add(upcasts: Upcasts, cls: Any, from_version: int, function: Any) -> None:
-    """Register an upcast. Raise RegistrationError if its version leads nowhere or has an upcast already."""
+    """Register an upcast, a function that converts the payload of `from_version` into the next version. Raise
+    RegistrationError if its version leads nowhere or has an upcast already."""
     declared = event_type_of(cls)
     if declared is None:
         raise RegistrationError(f"{cls!r} is no event class: decorate it with @partbox.event")
@@ -33,8 +34,8 @@ def add(upcasts: Upcasts, cls: Any, from_version: int, function: Any) -> None:
 
 
 def apply_upcasts(payload: Any, version: int, declared: EventType, upcasts: Upcasts) -> Any:
-    """Convert the payload of an older version into the class's version. Raise PayloadError if a step fails or is
-    missing."""
+    """Convert a payload of an older version, step by step, into the version of the declared class. Raise PayloadError
+    if a step fails or is missing."""
     for each in range(version, declared.version):
         upcast = upcasts.get((declared.name, each))
         if upcast is None:
@@ -57,7 +58,8 @@ def apply_upcasts(payload: Any, version: int, declared: EventType, upcasts: Upca
 
 
 def check_not_newer(version: int, declared: EventType) -> None:
-    """Raise NewerVersionError if the version is newer than the class."""
+    """Raise NewerVersionError if an event's version is newer than the version of the declared class, which then cannot
+    read it."""
     if version > declared.version:
         raise NewerVersionError(
             f"the event is of version {version}, newer than {declared.version}, that of {declared.cls.__name__} here"

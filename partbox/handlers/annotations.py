@@ -29,7 +29,7 @@ POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITI
 
 
 class Annotations:
-    """The signature of a function and the types of its annotations.
+    """The signature of a handler or provider function, and the types that its parameter annotations resolve to.
 
     Raises ValueError for a builtin without a signature.
 
@@ -42,16 +42,18 @@ class Annotations:
         self.signature = signature_of(call)
 
     def of(self, parameter: inspect.Parameter, *, extras: bool = False) -> Any:
-        """Return the type of a parameter's annotation, or `inspect.Parameter.empty` if there is none. Raise
-        RegistrationError if it cannot be resolved. `extras`: keep the metadata of Annotated."""
+        """Return the type that a parameter's annotation resolves to, or `inspect.Parameter.empty` if there is none.
+        Raise RegistrationError if it cannot be resolved. `extras`: keep the metadata of Annotated."""
         return self._resolve(repr(parameter.name), parameter.annotation, extras=extras)
 
     def of_result(self) -> Any:
-        """Return the type of the return annotation, as `of` does for parameters."""
+        """Return the type that the function's return annotation resolves to, or `inspect.Parameter.empty`. Raise
+        RegistrationError if it cannot be resolved."""
         return self._resolve("the result", self.signature.return_annotation)
 
     def of_or_empty(self, parameter: inspect.Parameter, *, extras: bool = False) -> Any:
-        """Return the type of a parameter's annotation, or `inspect.Parameter.empty` instead of an error."""
+        """Return the type that a parameter's annotation resolves to, or `inspect.Parameter.empty` if there is none or
+        it cannot be resolved."""
         try:
             return self.of(parameter, extras=extras)
         except RegistrationError:
@@ -80,9 +82,9 @@ class Annotations:
 
 
 def annotations_of(call: Callable[..., Any], first: int, cls: type | None, label: str) -> list[Any]:
-    """Return the types of the first `first` parameters, `inspect.Parameter.empty` for parameters without an
-    annotation. `cls` is the class that the handler is registered for, or None. Raise RegistrationError if one cannot
-    be resolved."""
+    """Return the annotated types of the first `first` parameters of a function, `inspect.Parameter.empty` for
+    parameters without an annotation. `cls` is the class that the handler is registered for, or None. Raise
+    RegistrationError if an annotation cannot be resolved."""
     try:
         annotations = Annotations(call, cls, label)
     except ValueError:
@@ -104,7 +106,6 @@ def _globals(call: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _closure(call: Callable[..., Any]) -> dict[str, Any]:
-    """Return the variables of enclosing functions that the function uses, as far as they have a value yet."""
     function = _function(call)
     names = getattr(getattr(function, "__code__", None), "co_freevars", ())
     cells = zip(names, getattr(function, "__closure__", None) or (), strict=False)

@@ -17,7 +17,8 @@ LifespanFunction = Callable[[], Iterator[Any] | AsyncIterator[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Lifespan:
-    """A generator function that yields once. `state` is the class that it is annotated to yield."""
+    """The application's lifespan: a generator function that opens the state of handlers, yields it once, and closes it.
+    `state` is the class that it is annotated to yield."""
 
     call: LifespanFunction
     is_async: bool
@@ -29,7 +30,8 @@ class Lifespan:
 
 
 def lifespan_of(function: Any) -> Lifespan:
-    """Return the lifespan of a generator function without arguments. Raise RegistrationError for anything else."""
+    """Check that `function` is a generator function without arguments, and return it as the lifespan of an outbox.
+    Raise RegistrationError for anything else."""
     is_async = inspect.isasyncgenfunction(function)
     if not is_async and not inspect.isgeneratorfunction(function):
         named = f"{name_of(function)} ({place_of(function)})" if callable(function) else repr(function)

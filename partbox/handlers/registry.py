@@ -32,8 +32,8 @@ AnyLifespan = TypeVar("AnyLifespan", bound=LifespanFunction)
 
 
 class Registrar:
-    """A mixin with the decorators that register handlers. A wrong or duplicate registration raises RegistrationError
-    and changes nothing. An outbox registers in its `handlers`, which have the same methods."""
+    """A mixin with the methods and decorators that register handlers. A wrong or duplicate registration raises
+    RegistrationError and changes nothing. An outbox registers in its `handlers`, which have the same methods."""
 
     @property
     def _registry(self) -> "Handlers":
@@ -46,7 +46,8 @@ class Registrar:
         subscription: str = "default",
         **options: Unpack[Options],
     ) -> Callable[[AnyHandler], AnyHandler]:
-        """Register the decorated handler for an event type; `"*"` is every type, None any aggregate type.
+        """Register the decorated function as the handler of an event type; `"*"` stands for every type, an aggregate
+        type of None for any.
 
         The decorated function stays as it is. A class under `@partbox.event` stands for its name. The handler receives
         the arguments that its annotations ask for: the class, a `DeliveredEvent` of the class, both in two parameters,
@@ -64,9 +65,9 @@ class Registrar:
         max_size: int = DEFAULT_BATCH_SIZE,
         **options: Unpack[Options],
     ) -> Callable[[AnyHandler], AnyHandler]:
-        """Register the decorated handler for *lists* of the events that wait now: at most `max_size`, in order per
-        key. The handler may return a list with one outcome per event. An exception in the list is the error of that
-        event."""
+        """Register the decorated function as a handler of *lists* of events: the events that wait now, at most
+        `max_size`, in order per key. The handler may return a list with one outcome per event. An exception in the list
+        is the error of that event."""
 
         def register(handler: Any) -> None:
             self._registry.add(_registration(handler, event_type, aggregate_type, subscription, options, max_size))
@@ -81,7 +82,7 @@ class Registrar:
         subscription: str = "default",
         **options: Unpack[Options],
     ) -> None:
-        """Register a function, or an object with `handle`.
+        """Register a handler without a decorator: a function, or an object with a method `handle`.
 
         The handler may have `event_type` and `aggregate_type` as attributes. An object with a `max_size` gets lists as
         with `on_batch`, and with a `per_key` at most that many events of one key. The `async def close()` of an object
@@ -90,14 +91,16 @@ class Registrar:
         self._registry.add(_registration(handler, event_type, aggregate_type, subscription, options, max_size))
 
     def intercept(self, interceptor: AnyHandler) -> AnyHandler:
-        """Add an interceptor around every handler, inside the interceptors added before. See `partbox.interceptors`."""
+        """Add an interceptor, which runs around each call of every handler, inside the interceptors added before. The
+        package `partbox.interceptors` describes the forms of interceptors."""
         interceptors.check(interceptor)
         self._registry.interceptors += (interceptor,)
         return interceptor
 
     def on_dead_letter(self, hook: AnyHandler) -> AnyHandler:
-        """Register the decorated hook for dead events: `hook(event)` or `hook(event, error)`. The hook is called at
-        least once for each dead event. A second hook raises RegistrationError."""
+        """Register the decorated function as the dead-letter hook: `hook(event)` or `hook(event, error)`. The hook is
+        called at least once for each dead event (an event that is not tried again). A second hook raises
+        RegistrationError."""
         where = f"{name_of(hook)} ({place_of(hook)})" if callable(hook) else repr(hook)
         if not callable(hook) or not (takes(hook, 1) or takes(hook, 2)):
             raise RegistrationError(f"{where} must take the event, or the event and the text of its error")
@@ -107,7 +110,8 @@ class Registrar:
         return hook
 
     def lifespan(self, function: AnyLifespan) -> AnyLifespan:
-        """Register the decorated generator function, which yields the state of the handlers once.
+        """Register the decorated generator function, which opens the state of the handlers, yields it once, and closes
+        it, in each process that delivers events.
 
         The function is sync or async and takes no arguments. Each process that delivers runs it up to its yield before
         the first handler, and the rest after the last handler. An async function runs in the event loop of the async
@@ -123,7 +127,7 @@ class Registrar:
 
 
 class Handlers(Registrar):
-    """The handlers, interceptors, observers, dead-letter hook and process lifespan of an outbox."""
+    """The registry of one outbox: its handlers, interceptors, observers, dead-letter hook and process lifespan."""
 
     def __init__(self) -> None:
         self._registered: dict[tuple[str, str, str | None], Registration] = {}
@@ -137,7 +141,8 @@ class Handlers(Registrar):
         return self
 
     def set_lifespan(self, lifespan: Lifespan) -> None:
-        """Set the lifespan of the processes. Raise RegistrationError if a handler asks for another state."""
+        """Set the lifespan that each worker process runs, and plan the arguments of all handlers anew. Raise
+        RegistrationError if a handler asks for another state."""
         planned = {key: _plan_registration(each, lifespan) for key, each in self._registered.items()}
         self._registered, self.process_lifespan = planned, lifespan
 
@@ -149,18 +154,21 @@ class Handlers(Registrar):
         subscription: str = "default",
         **options: Unpack[Options],
     ) -> None:
-        """Register a handler for each of the aggregate types, or for none of them if any is taken."""
+        """Register one handler for an event type of several aggregate types. If one of them already has a handler,
+        register it for none."""
         self.add(*(_registration(handler, event_type, each, subscription, options, None) for each in aggregate_types))
 
     def observe(self, observer: Any) -> None:
-        """Add an observer. See `partbox.observe`."""
+        """Add an observer, an object whose hooks the worker calls, for example for metrics or traces. The package
+        `partbox.observe` describes the hooks."""
         self.observers += (observer,)
 
     def routes(
         self, subscription: str, settings: "Settings", on_unrouted: Callable[[Any], None] | None = None
     ) -> Routes[Handler]:
-        """Return the routes of a subscription as registered now, with options filled in from `settings`. `on_unrouted`
-        is called with each event that has no handler. See `build_fallback`."""
+        """Return the mapping from events to handlers of a subscription as registered now, with options filled in from
+        `settings`. `on_unrouted` is called with each event that has no handler. The handler of such events is made by
+        `build_fallback`."""
         mine = [each for each in self._registered.values() if each.subscription == subscription]
         _check_limits(mine)
         must_await = any(map(interceptors.must_be_awaited, self.interceptors))
@@ -170,18 +178,21 @@ class Handlers(Registrar):
         )
 
     def names(self, subscription: str, settings: "Settings") -> tuple[list[str], list[str]]:
-        """Return the names of a subscription's handlers, and the names of the sinks among them."""
+        """Return two lists: the names of all handlers of a subscription, and the names of the sinks among them
+        (handlers that send events to another system)."""
         handlers = self.routes(subscription, settings).all()
         return [each.name for each in handlers], [each.name for each in handlers if each.observed_by is not None]
 
     def limitable_names(self, subscription: str) -> set[str]:
-        """Return the names of a subscription's handlers that accept limits: all except transactional handlers."""
+        """Return the names of a subscription's handlers that accept rate and concurrency limits: all except
+        transactional handlers."""
         mine = (each for each in self._registered.values() if each.subscription == subscription)
         return {each.name for each in mine if not each.options.get("transactional")}
 
     def missing_handler(self, subscription: str, settings: "Settings", where: str = "") -> str | None:
-        """Return the reason why a worker may not start, because no handler takes the events, or None. A function as
-        `on_unroutable` takes all events, so it is enough. `where` says in the text where to register a handler."""
+        """Return the error text if the subscription has no handler, so that a worker may not start, or None if it has
+        one. A function as `on_unroutable` takes all events, so it is enough. `where` says in the text where to register
+        a handler."""
         subscriptions = dict.fromkeys(each.subscription for each in self._registered.values())
         if subscription in subscriptions or callable(settings.unroutable_in(subscription)):
             return None
@@ -196,12 +207,13 @@ class Handlers(Registrar):
         )
 
     def require(self, subscription: str, settings: "Settings", where: str = "") -> None:
-        """Raise RegistrationError if the subscription has no handler. See `missing_handler`."""
+        """Raise RegistrationError if the subscription has no handler, with the text of `missing_handler`."""
         if (missing_handler := self.missing_handler(subscription, settings, where)) is not None:
             raise RegistrationError(missing_handler)
 
     def table(self, subscription: str | None = None) -> list[Row]:
-        """Return the routing table of one subscription, or of all subscriptions; catch-all handlers last."""
+        """Return the routing table, a row for each registered handler, of one subscription or of all. Handlers for
+        every event type come last."""
         rows = [each.row() for each in self._registered.values() if subscription in (None, each.subscription)]
         return sorted(
             rows,
@@ -215,7 +227,8 @@ class Handlers(Registrar):
         )
 
     def add(self, *registrations: Registration) -> None:
-        """Add all of the registrations, or none of them if any is taken."""
+        """Add registrations of handlers to the registry. If the event type of one of them already has a handler, raise
+        RegistrationError and add none."""
         for new in registrations:
             if (old := self._registered.get(new.key)) is not None:
                 pair = f"{new.event_type!r} of {new.aggregate_type or 'any aggregate type'}"
@@ -268,7 +281,8 @@ def _registration(
 
 
 def _check_limits(registrations: Iterable[Registration]) -> None:
-    """Raise RegistrationError if handlers of one name have different limits, because a limit belongs to a name."""
+    """Raise RegistrationError if two handlers of the same name have different rate or concurrency limits, because a
+    limit belongs to a name."""
     found: dict[str, tuple[Registration, list[Any]]] = {}
     for each in registrations:
         limit = [each.options.get(option) for option in transactional.LIMITS]
@@ -292,7 +306,8 @@ def _plan_registration(registration: Registration, lifespan: Lifespan | None) ->
 
 
 def _decorator(name: str, event_type: Any, register: Callable[[Any], None]) -> Callable[[AnyHandler], AnyHandler]:
-    """Return a decorator that calls `register`. Refuse `@outbox.on` without parentheses, which would do nothing."""
+    """Return the decorator that passes a handler to `register`. Raise an error for `@outbox.on` without parentheses,
+    which would register nothing."""
     if kind_of(event_type) is not None and not hasattr(event_type, "handle"):
         _event_type_name(event_type, f"@outbox.{name}")
     elif (callable(event_type) or isinstance(event_type, classmethod) or hasattr(event_type, "handle")) and not (
@@ -311,7 +326,8 @@ def _decorator(name: str, event_type: Any, register: Callable[[Any], None]) -> C
 
 
 def _event_type_name(given: Any, where: str) -> str:
-    """Return the name of an event type, which may be given as a class under `@partbox.event`."""
+    """Return the name of an event type that was given as text, as an Enum member, or as a class under
+    `@partbox.event`."""
     if not isinstance(given, type):
         return _check_text("event_type", given, where)
     if (declared := event_type_of(given)) is not None:

@@ -30,7 +30,8 @@ LIBRARIES: dict[tuple[Transactional, bool], tuple[tuple[str, str, str], ...]] = 
 
 
 class TransactionKind(Enum):
-    """The kinds of transactions, by library and by sync or async call."""
+    """The kinds of database transaction in which a handler can run: by library (psycopg, SQLAlchemy, Django), and sync
+    or async."""
 
     PSYCOPG = "a connection of psycopg"
     ASYNC_PSYCOPG = "an asynchronous connection of psycopg"
@@ -49,24 +50,27 @@ _KINDS = {
 
 
 def is_transactional(value: Any) -> bool:
-    """Return True if the value is valid for the option `transactional`."""
+    """Return True if the value is allowed for the handler option `transactional`: a bool, "sqlalchemy" or "django"."""
     return isinstance(value, bool) or (isinstance(value, str) and (value, False) in LIBRARIES)
 
 
 def trailing_arg(value: Transactional) -> str | None:
-    """Return the name of the argument after the event, or None if nothing follows the event."""
+    """Return the name of the argument that a transactional handler takes after the event, "conn" or "session", or None
+    if nothing follows the event."""
     return {True: "conn", "sqlalchemy": "session"}.get(value)
 
 
 def kind_of(transactional: Transactional, *, is_async: bool) -> TransactionKind | None:
-    """Return the kind for a value of the option, or None if it is False."""
+    """Return the kind of transaction for a value of the option `transactional` and a sync or async handler, or None if
+    the value is False."""
     return _KINDS[transactional, is_async] if transactional else None
 
 
 def check(
     call: Call, transactional: Transactional, label: str, *, is_batch: bool, options: Container[str] = ()
 ) -> None:
-    """Raise RegistrationError, with the remedy, if a handler with these options cannot run in such a transaction."""
+    """Raise RegistrationError, with the remedy, if a handler with these options cannot run in a database transaction of
+    the given kind."""
     if is_batch:
         raise RegistrationError(f"{label} takes lists, and a transactional handler takes one event: use on()")
     for limit in (each for each in LIMITS if each in options):
@@ -89,8 +93,8 @@ def check(
 
 
 def session_class(call: Call, at: int, label: str) -> type:
-    """Return the SQLAlchemy session class that the parameter at position `at` asks for. Without an annotation: Session,
-    or AsyncSession for an `async def`. Raise RegistrationError for other annotations."""
+    """Return the SQLAlchemy session class that the handler's parameter at position `at` is annotated with. Without an
+    annotation: Session, or AsyncSession for an `async def`. Raise RegistrationError for other annotations."""
     usual: type
     scoped: type
     if is_async(call):

@@ -18,7 +18,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class Address(NamedTuple):
-    """A host name or number, without brackets, and a port."""
+    """A network address: a host name or IP address, without brackets, and a port."""
 
     host: str
     port: int
@@ -28,7 +28,8 @@ class Address(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        """True if only this machine can reach the address: a loopback number, or the name localhost."""
+        """True if only this machine can reach the address, because the host is a loopback IP address or the name
+        localhost."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -36,7 +37,8 @@ class Address(NamedTuple):
 
 
 def address(text: str) -> Address:
-    """Parse an address. A port alone stands for the port of this machine. Raise PartboxError if it is wrong."""
+    """Parse a network address such as HOST:PORT. A port alone stands for the port of this machine. Raise PartboxError
+    if the text is wrong."""
     host, colon, port = text.strip().rpartition(":")
     is_bracketed = host.startswith("[") and host.endswith("]")
     is_host = is_bracketed or not any(character in ":[]/@" or character.isspace() for character in host)
@@ -56,12 +58,13 @@ _UNREGISTRABLE = (".localhost", ".local", ".internal", ".home.arpa", ".svc", ".t
 
 @dataclass(frozen=True, slots=True)
 class AllowedHosts:
-    """A set of allowed host names, in lower case without a final dot. `*` allows all."""
+    """The set of host names by which requests may address an HTTP server, in lower case without a final dot. `*` allows
+    all."""
 
     hosts: frozenset[str] = frozenset()
 
     def admit(self, host: str) -> bool:
-        """Return True if a request with this `Host` may be answered. Browsers always send the header."""
+        """Return True if a request with this `Host` header may be answered. Browsers always send the header."""
         if not host or ANY in self.hosts:
             return True
         try:
@@ -75,7 +78,8 @@ class AllowedHosts:
 
 
 def allowed_hosts(bound: str, more: str | None) -> AllowedHosts:
-    """Return the allowed names of a server at the host `bound`. `more` has others, separated by commas."""
+    """Return the host names by which requests may address a server that listens at the host `bound`. `more` has others,
+    separated by commas."""
     candidates = (bound, socket.gethostname(), *(more or "").split(","))
     return AllowedHosts(frozenset(_plain(each.strip()) for each in candidates if each.strip()))
 

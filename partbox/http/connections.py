@@ -20,7 +20,7 @@ NEVER_EVICTED: Final = (3, 0.0)
 
 
 class ConnectionLimits:
-    """The connections of one server, and the limit on their number.
+    """The open connections of one HTTP server, and the limit on their number.
 
     Beyond `MAX_CONNECTIONS`, streams included, a new connection evicts another: the idle one that has been silent
     longest, else the oldest whose client is slow to read the response or to send the body, else the oldest without a
@@ -31,16 +31,17 @@ class ConnectionLimits:
         self._by_client: dict[tuple[str, int], Connection] = {}
 
     def make_connection(self, **given: Any) -> "Connection":
-        """Return a connection around the protocol that uvicorn would use."""
+        """Return a new watched connection of the HTTP server, around the protocol that uvicorn would use."""
         return Connection(self, H11Protocol(**given))
 
     async def answer(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Call the application for a request, and mark the connection as busy meanwhile."""
+        """Call the ASGI application for a request, and mark its connection as busy meanwhile."""
         connection = self._by_client.get(tuple(scope["client"] or ()))
         await (app(scope, receive, send) if connection is None else connection.answer(app, scope, receive, send))
 
     def admit(self, connection: "Connection") -> bool:
-        """Return False if there is no room, because all connections are streams whose clients read."""
+        """Add a new connection, for which an old one is closed if there are too many. Return False if there is no room,
+        because all connections are streams whose clients read."""
         if len(self._by_client) >= MAX_CONNECTIONS:
             found = min(self._by_client.values(), key=lambda each: each.eviction_rank)
             if found.eviction_rank >= NEVER_EVICTED:
@@ -57,8 +58,8 @@ class ConnectionLimits:
 
 
 class Exchange:
-    """A request and its response, watched through the application's `receive` and `send`. `started` is True once the
-    response has begun, and `lacks_body` while the application waits for more of the body."""
+    """An HTTP request and its response, watched through the application's `receive` and `send`. `started` is True once
+    the response has begun, and `lacks_body` while the application waits for more of the body."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self.started = False
@@ -81,8 +82,8 @@ class Exchange:
 
 
 class Connection(asyncio.Protocol):
-    """A connection that closes unless a request arrives within `REQUEST_TIMEOUT` seconds. The connection also closes if
-    neither the body nor the response makes progress for that time."""
+    """An HTTP connection that closes unless a request arrives within `REQUEST_TIMEOUT` seconds. The connection also
+    closes if neither the body nor the response makes progress for that time."""
 
     transport: asyncio.Transport
     client: tuple[str, int]
@@ -135,7 +136,8 @@ class Connection(asyncio.Protocol):
 
     @property
     def eviction_rank(self) -> tuple[int, float]:
-        """The rank for eviction, the lowest first. From `NEVER_EVICTED` on, a connection is not evicted."""
+        """The rank of the connection for eviction when the server has too many connections: the lowest is closed first.
+        From `NEVER_EVICTED` on, a connection is not evicted."""
         if self._request is None:
             return 0, self._received_at
         # The client holds up the rest.
@@ -157,8 +159,8 @@ class Connection(asyncio.Protocol):
             self.transport.close()
 
     def _check_progress(self) -> None:
-        """Abort the connection if it makes no progress. This applies even while it closes, because closing waits until
-        the last byte is read."""
+        """Abort the connection if neither the request body nor the response has made progress within `REQUEST_TIMEOUT`
+        seconds. This applies even while it closes, because closing waits until the last byte is read."""
         now, unread = self._loop.time(), self.transport.get_write_buffer_size()
         if not unread or unread != self._unread:
             self._progress_at = now

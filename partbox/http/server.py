@@ -31,13 +31,14 @@ MAX_UNREAD = 65_536
 
 
 def check_installed() -> None:
-    """Raise SettingsError, with the remedy, unless the packages for HTTP are installed."""
+    """Check that the packages of the HTTP server are installed. Raise SettingsError, with the remedy, if they are
+    not."""
     for each in ("starlette", "uvicorn"):
         library(each, "http", f"serving HTTP needs {each}")
 
 
 class HttpServer:
-    """A server that runs from `start` to `stop`."""
+    """An HTTP server for an ASGI application that runs beside the program from `start` to `stop`."""
 
     def __init__(self, app: "ASGIApp", host: str = LOOPBACK, port: int = 0) -> None:
         self._app = app
@@ -51,11 +52,11 @@ class HttpServer:
 
     @property
     def address(self) -> str:
-        """The URL with the actual port, such as `http://127.0.0.1:9464`."""
+        """The URL of the HTTP server with the actual port, such as `http://127.0.0.1:9464`."""
         return f"http://{self._wanted}"
 
     def start(self) -> None:
-        """Start to serve, and return once the server answers. Raise PartboxError if the address is taken or not of this
+        """Start the HTTP server, and return once it answers. Raise PartboxError if the address is taken or not of this
         machine, or if packages are missing."""
         if self._socket is not None:
             return
@@ -68,8 +69,8 @@ class HttpServer:
             raise PartboxError(f"HTTP at {self.address} did not start: see the log")
 
     def stop(self) -> None:
-        """Stop: streams end at once, other requests have `STOP_TIMEOUT` seconds. May be called before `start`, and
-        twice."""
+        """Stop the HTTP server: streams end at once, other requests have `STOP_TIMEOUT` seconds. May be called before
+        `start`, and twice."""
         if self._server is None:
             return
         self._server.should_exit = True
@@ -117,7 +118,7 @@ class HttpServer:
             self._is_serving.set()
 
     async def _note(self) -> None:
-        """Record that the server answers. uvicorn calls this at the start and then regularly."""
+        """Record that the HTTP server answers. uvicorn calls this at the start and then regularly."""
         self._loop = asyncio.get_running_loop()
         self._is_serving.set()
 

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Sized(Protocol):
-    """An item to publish. `size` is in bytes."""
+    """The interface of items that are published in batches. `size` is in bytes and bounds a batch."""
 
     @property
     def size(self) -> int: ...
@@ -50,7 +50,7 @@ S = TypeVar("S", bound=Sized)
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that cannot become a record, and the reason."""
+    """A row of the source table that cannot become a record, named by its key, and the reason."""
 
     key: str
     problem: str
@@ -58,7 +58,8 @@ class BadRow:
 
 @dataclass(slots=True)
 class ImportResult:
-    """The result of a pass or a dry run, or its progress.
+    """The result of one import of a table, or of a dry run: counts of imported, skipped and rejected rows. During an
+    import it shows the progress.
 
     - `total`: rows that the pass set out to import
     - `pending`, `dead`: rows that became pending or dead records
@@ -68,8 +69,7 @@ class ImportResult:
     - `writers`: transactions that had written to the table before the pass began and had not ended. A later pass
       imports their rows.
     - `sample`: the first rows of a dry run
-    - `complete`: False if the pass was stopped
-    """
+    - `complete`: False if the pass was stopped"""
 
     source: str
     total: int = 0
@@ -85,16 +85,16 @@ class ImportResult:
 
     @property
     def imported(self) -> int:
-        """The number of imported rows."""
+        """The number of rows that this import turned into records, pending or dead."""
         return self.pending + self.dead
 
     @property
     def nothing_left(self) -> bool:
-        """True if every row that was written before the pass began is imported or done."""
+        """True if the import left nothing to do: every row that was written before it began is imported or done."""
         return self.complete and not self.bad and not self.writers
 
     def count(self, batch: list[ImportRow]) -> None:
-        """Count the rows of a batch as pending or dead."""
+        """Add the rows of an imported batch to the counts of pending and dead records."""
         dead = sum(each.failed is not None for each in batch)
         self.dead += dead
         self.pending += len(batch) - dead
@@ -110,7 +110,7 @@ def import_rows(
     stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[ImportResult], None] = lambda sofar: None,
 ) -> ImportResult:
-    """Import the rows that were not imported before, and return the result.
+    """Import the rows of another outbox's table that were not imported before as events, and return the counts.
 
     A dry run checks everything and writes nothing. A row that cannot become a record raises `PartboxError`, unless
     `skip_bad`. Batches before it stay imported. `stopped` is polled between two batches, `progress` is called after
@@ -157,7 +157,8 @@ class _ImportPass:
         return sofar
 
     def _count_rows(self, found: dict[str, tuple[int, int]]) -> None:
-        """Store the numbers of rows by status. Raise `PartboxError` if some of the rows could not be imported."""
+        """Count the rows of the source table by status, and store the counts in the result. Raise `PartboxError` if
+        some of the rows could not be imported."""
         self.plan.check_all_named(found)
         wanted = [each for status, each in found.items() if status not in self.plan.done]
         self.sofar.done = sum(number for status, (number, _) in found.items() if status in self.plan.done)
@@ -170,7 +171,8 @@ class _ImportPass:
             )
 
     def _read_rows(self) -> Iterator[ImportRow]:
-        """Yield the rows that can become records. Other rows are counted, or end the import."""
+        """Read the source table, and yield the rows that can become records. Other rows are counted, or end the
+        import."""
         plan, limit = self.plan, self.settings.error_limit
         found = steps.rows(
             self.reader, self._schema, self.choice, pending=plan.imported, failed=plan.failed, error=limit
@@ -206,8 +208,9 @@ class _ImportPass:
         self.progress(self.sofar)
 
     def _note_keys(self, keys: list[str]) -> None:
-        """Note the keys as imported. Raise `PartboxError` if two rows have one key. The keys were not noted when the
-        rows were read, and the lock excludes other imports."""
+        """Store the keys of a batch as imported, so that no later import takes these rows again. Raise
+        `PartboxError` if two rows have one key. The keys were not noted when the rows were read, and the lock
+        excludes other imports."""
         fresh = steps.note(self.writer, self._schema, self._table.name, keys)
         if len(fresh) < len(keys):
             twice = next(key for place, key in enumerate(keys) if key not in fresh or key in keys[:place])
@@ -228,7 +231,8 @@ class _ImportPass:
 def publish_batch(
     conn: Conn, schema: str, batch: list[T], copy_columns: Callable[[list[T], int], Iterable[tuple[Any, ...]]]
 ) -> int:
-    """Publish a batch, and return the newest record id before it. `copy_columns` gets the database's clock."""
+    """Publish a batch of events by COPY, and return the newest record id before it. `copy_columns` makes the columns of
+    the rows; it gets the database's clock."""
     clock, newest = steps.clock_and_newest(conn, schema)
     with ErrorExplainer(schema), OwnCursor(conn) as cursor:
         copying = copy_events(schema, COLUMNS, copy_columns(batch, clock), len(batch))
@@ -237,7 +241,8 @@ def publish_batch(
 
 
 def write_in_batches(entries: Iterator[S], write: Callable[[list[S]], None], stopped: Callable[[], bool]) -> bool:
-    """Write the entries in order, in batches that suit a transaction. Return False if `stopped` before the end."""
+    """Call `write` with batches of the entries, in order, each of a size that suits a transaction. Return False if
+    `stopped` returned True before the end."""
     batch: list[S] = []
     size = 0
     for each in entries:

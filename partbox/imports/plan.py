@@ -28,9 +28,9 @@ _NULL = compose.SQL("null::text")
 
 @dataclass(frozen=True, slots=True)
 class ImportPlan:
-    """A plan to import a table. `columns` and `constants` are by field. Statuses are texts. `order` names the columns
-    that order rows. Without `status` all rows are pending. `key` defaults to the primary key. Raise `PartboxError` if
-    the plan is contradictory or incomplete."""
+    """A plan that maps a table of another outbox to events. `columns` and `constants` are by field of an event.
+    Statuses are texts. `order` names the columns that order rows. Without `status` all rows are pending. `key` defaults
+    to the primary key. Raise `PartboxError` if the plan is contradictory or incomplete."""
 
     table: str
     columns: Mapping[str, str]
@@ -63,11 +63,12 @@ class ImportPlan:
 
     @property
     def imported(self) -> tuple[str, ...]:
-        """The statuses whose rows become pending records."""
+        """The statuses of rows that the import turns into pending records."""
         return self.pending if self.status is not None else (NO_STATUS,)
 
     def check_all_named(self, statuses: Collection[str]) -> None:
-        """Raise `PartboxError` for a status that the plan does not name. Rows with it would be lost silently."""
+        """Raise `PartboxError` if rows have a status that the plan does not name as pending, failed or done. Rows with
+        it would be lost silently."""
         unknown = sorted(set(statuses) - {*self.imported, *self.failed, *self.done})
         if unknown:
             raise PartboxError(
@@ -76,7 +77,8 @@ class ImportPlan:
             )
 
     def choice(self, table: SourceTable) -> SourceQuery:
-        """Return the plan as SQL for this table. Raise `PartboxError` for a missing column, key or order."""
+        """Build the SQL query that reads the source table by this plan. Raise `PartboxError` for a missing column, key
+        or order."""
         keys = self.key or table.primary_key
         if not keys:
             raise PartboxError(f"table {table.name} has no primary key: name what tells its rows apart by --key COLUMN")
@@ -89,7 +91,8 @@ class ImportPlan:
         return SourceQuery(table, parts)
 
     def _fill_slot(self, slot: str, table: SourceTable) -> compose.Composable:
-        """Return the SQL of one slot of the query: a constant, a column, or null."""
+        """Return the SQL expression for one column of the query that reads the source table: a constant, a column, or
+        null."""
         name, _, kind = slot.partition("_") if slot.startswith(("payload_", "headers_")) else (slot, "", "")
         if name in self.constants:
             return compose.Literal(self.constants[name]) if kind in ("", "text") else _NULL
@@ -137,7 +140,8 @@ def _identifier_list(table: SourceTable, names: Iterable[str]) -> compose.Compos
 
 
 def _order_by_key(table: SourceTable, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the key if later rows have higher keys (integers, not UUIDs or texts), else raise `PartboxError`."""
+    """Return the key columns as the order of rows if later rows have higher keys (integers, not UUIDs or texts).
+    Otherwise raise `PartboxError`."""
     if len(keys) == 1 and _find_column(table, keys[0]).is_integer:
         return keys
     raise PartboxError(

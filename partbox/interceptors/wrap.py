@@ -30,13 +30,14 @@ Step = Callable[[], Any]
 
 
 def methods_of(interceptor: Any) -> dict[str, Any]:
-    """Return the methods of an interceptor that partbox calls, by name."""
+    """Return the methods of an interceptor object that partbox calls, such as `before` and `after`, by name."""
     found = {name: getattr(interceptor, name, None) for name in ARGUMENT_COUNTS}
     return {name: method for name, method in found.items() if method is not None}
 
 
 class InterceptorMethods:
-    """The methods of one interceptor, as handlers of single events or of batches use them."""
+    """The `before` and `after` methods of one interceptor, in the form that fits handlers of single events or of
+    batches."""
 
     def __init__(self, interceptor: Any, is_batch: bool) -> None:
         methods = methods_of(interceptor)
@@ -49,12 +50,13 @@ class InterceptorMethods:
         }
 
     def async_method(self) -> str | None:
-        """Return the name of the first `async def` method in use, or None."""
+        """Return the name of the interceptor's first method that is `async def`, among the methods in use, or None."""
         names = (name for name, method in self._methods.items() if method is not None and is_async(method))
         return next((f"{name}_batch" if self._takes_batch[name] else name for name in names), None)
 
     def before_calls(self, given: Any) -> Iterator[tuple[list[Any], Step]]:
-        """Yield the calls to make before the handler, in order, each with the events that it begins."""
+        """Yield the calls of the interceptor's `before` to make ahead of the handler, in order, each with the events
+        that it begins."""
         events = given if self._is_batch else [given]
         before = self._methods["before"]
         if before is None:
@@ -68,7 +70,8 @@ class InterceptorMethods:
     def after_calls(
         self, begun_events: list[Any], outcome: Any, error: BaseException | None
     ) -> Iterator[tuple[list[Any], Step]]:
-        """Yield the calls to make after the handler, in order, each with the events that it ends."""
+        """Yield the calls of the interceptor's `after` to make when the handler has ended, in order, each with the
+        events that it ends."""
         after = self._methods["after"]
         if after is None or not begun_events:
             return
@@ -82,7 +85,8 @@ class InterceptorMethods:
                 yield [event], partial(after, event, *((None, each) if has_own_error else (each, error)))
 
     def log_failure(self, events: list[Any]) -> None:
-        """Log the current exception, raised by an `after`."""
+        """Log the exception that an `after` method of the interceptor has just raised. It does not change the outcome
+        of the events."""
         what = f"{len(events)} events from {text_of(events[0])}" if len(events) > 1 else text_of(events[0])
         level, more = log_rate_limiter.line(self.name, logging.ERROR)
         # The error may be an object whose own methods fail.
@@ -104,7 +108,8 @@ class InterceptorMethods:
 
 
 def wrap_methods(call: Call, hooks: InterceptorMethods) -> Call:
-    """Return a sync call with the methods of one interceptor around it."""
+    """Wrap a sync handler call so that the interceptor's `before` methods run ahead of it and its `after` methods when
+    it has ended."""
 
     def intercepted(given: Any, *more: Any) -> Any:
         begun_events: list[Any] = []
@@ -123,7 +128,8 @@ def wrap_methods(call: Call, hooks: InterceptorMethods) -> Call:
 
 
 def wrap_methods_async(call: Call, hooks: InterceptorMethods) -> Call:
-    """Return an async call with the methods of one interceptor around it."""
+    """Wrap an async handler call so that the interceptor's `before` methods run ahead of it and its `after` methods
+    when it has ended."""
 
     async def intercepted(given: Any, *more: Any) -> Any:
         begun_events: list[Any] = []
@@ -167,14 +173,15 @@ async def _call_afters_async(
 
 
 async def _await_if_needed(result: Any) -> None:
-    """Await a result if it is awaitable: methods around an `async def` handler may be plain."""
+    """Await the result of an interceptor method if it is awaitable, because methods around an `async def` handler may
+    be plain."""
     if isinstance(result, Awaitable):
         await result
 
 
 def wrap(call: Call, interceptors: Sequence[Any], *, is_async: bool, is_batch: bool) -> Call:
-    """Return the call with all interceptors around it, the first outermost, or the call itself if there are none. The
-    result is a coroutine function if `is_async`. The first argument of the call is the event, or the list if
+    """Wrap the call of a handler in all interceptors, the first outermost. Return the call itself if there are none.
+    The result is a coroutine function if `is_async`. The first argument of the call is the event, or the list if
     `is_batch`; other arguments are passed on. Raise RegistrationError if an async interceptor meets a sync handler."""
     wrapped = call
     for interceptor in reversed(interceptors):
@@ -197,7 +204,8 @@ def wrap(call: Call, interceptors: Sequence[Any], *, is_async: bool, is_batch: b
 
 
 def must_be_awaited(interceptor: Any, *, is_batch: bool = False) -> bool:
-    """Return True if the interceptor works only around `async def` handlers (of single events or of batches)."""
+    """Return True if the interceptor works only around `async def` handlers, because it has async methods or is an
+    async context manager. `is_batch` chooses its methods for batch handlers."""
     if methods_of(interceptor):
         return InterceptorMethods(interceptor, is_batch).async_method() is not None
     # Context managers of such a function or class support only `async with`.
@@ -209,7 +217,7 @@ ENTER_METHOD, AENTER_METHOD = "__enter__", "__aenter__"
 
 
 def wrap_manager(call: Call, manager: Call, is_batch: bool) -> Call:
-    """Return a sync call with the interceptor's context manager around it, entered for each event."""
+    """Wrap a sync handler call in the interceptor's context manager, which is entered for each event."""
 
     def intercepted(given: Any, *more: Any) -> Any:
         with ExitStack() as stack:
@@ -223,7 +231,8 @@ def wrap_manager(call: Call, manager: Call, is_batch: bool) -> Call:
 
 
 def wrap_manager_async(call: Call, manager: Call, is_batch: bool) -> Call:
-    """Return an async call with the context manager around it, entered by `async with` if it can be."""
+    """Wrap an async handler call in the interceptor's context manager, which is entered for each event, by `async with`
+    if it can be."""
 
     async def intercepted(given: Any, *more: Any) -> Any:
         async with AsyncExitStack() as stack:
@@ -251,7 +260,8 @@ def _build_context(manager: Call, event: Any, *entered: str) -> Any:
 
 
 def check(interceptor: Any) -> None:
-    """Raise RegistrationError if the object cannot be an interceptor."""
+    """Raise RegistrationError if an object cannot be used as an interceptor, because of its methods or their
+    arguments."""
     methods = methods_of(interceptor)
     if not methods:
         _check_manager(interceptor)

@@ -29,7 +29,8 @@ class DatabaseCollector(Collector):
         ]
 
     def describe(self) -> list[Family]:
-        """Return no families, so that registering the collector does not query the database."""
+        """Return no metric families. Prometheus therefore does not query the database when the collector is
+        registered."""
         return []
 
     def collect(self) -> Iterator[Family]:
@@ -56,10 +57,11 @@ class DatabaseCollector(Collector):
 
 
 class NodeCollector(DatabaseCollector):
-    """A collector of every metric in METRICS except those of the publishing application."""
+    """A Prometheus collector for a worker node: it shows every metric in METRICS except those of the publishing
+    application."""
 
     def _collect_meanwhile(self) -> Iterable[Family]:
-        """Return the metrics of the worker processes, which are read while the database probes run."""
+        """Return the metrics of the worker processes, read while the database probes still run."""
         readings = [
             families.LabelledReading((*labels, families.label_value(each.subscription)), each.meters.reading())
             for labels, each in zip(self._labels, self._monitored, strict=True)
@@ -68,8 +70,8 @@ class NodeCollector(DatabaseCollector):
 
 
 def _usable_result(probe: DatabaseProbe, fetched: ProbeResult | None) -> ProbeResult | None:
-    """Return the fetched result, or else a recent older one, or None. If the probe was cut off because the database is
-    slow, the last overview is returned as long as it is recent."""
+    """Return the result of a database probe to show in metrics: the fetched one, else a recent older one, else None. If
+    the probe was cut off because the database is slow, the last overview is used as long as it is recent."""
     result = fetched or _if_recent(probe.latest)
     return _if_recent(probe.latest_overview) or result if result is not None and result.slow else result
 

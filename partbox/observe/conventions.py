@@ -28,7 +28,8 @@ Provider = TypeVar("Provider")
 
 
 def operation(name: str, kind: Operation) -> dict[str, str]:
-    """Return the attributes that name the messaging system and the operation."""
+    """Return the OpenTelemetry attributes for a messaging operation of this name and kind, with partbox as the
+    messaging system."""
     return {
         messaging.MESSAGING_SYSTEM: "partbox",
         messaging.MESSAGING_OPERATION_NAME: name,
@@ -39,8 +40,9 @@ def operation(name: str, kind: Operation) -> dict[str, str]:
 def provider_factory(
     given: Provider | Callable[[], Provider] | None, what: str, observer: str
 ) -> Callable[[], Provider] | None:
-    """Return the factory that makes the provider in a worker process, or None for the global provider. Raise
-    PartboxError if a provider object was given: it cannot be pickled for another process."""
+    """Check the OpenTelemetry provider given to an observer, and return the function that makes it in a worker process,
+    or None for the global provider. Raise PartboxError for a provider object, which cannot be pickled for another
+    process."""
     if given is None or callable(given):
         return given
     raise PartboxError(

@@ -51,11 +51,11 @@ class Metering(Display):
         self._made: MeterProvider | None = None
 
     def show(self, prefix: str, collector: Collector) -> Callable[[], None]:
-        """Show the metrics of the collector until the returned function is called."""
+        """Export the metrics of a collector through OpenTelemetry until the returned function is called."""
         return self._instruments(prefix).show(collector)
 
     def recorder(self, prefix: str, subscription: str) -> Observer:
-        """Return the observer that records the histograms of a worker in this process."""
+        """Return an observer that records the OpenTelemetry histograms of one worker in this process."""
         return HistogramRecorder(self._instruments(prefix).histograms, subscription) if self._histograms else Observer()
 
     def _instruments(self, prefix: str) -> "Instruments":
@@ -70,8 +70,9 @@ class Metering(Display):
 
 
 class Instruments:
-    """The OpenTelemetry instruments of one provider and prefix: one for each metric, shared by all collectors. The
-    collectors run once for all instruments, and again when an instrument is read for the second time."""
+    """The OpenTelemetry instruments of one meter provider and name prefix: one for each metric, shared by all
+    collectors. The collectors run once for all instruments, and again when an instrument is read for the second
+    time."""
 
     def __init__(self, meter: Meter, prefix: str) -> None:
         self._prefix = prefix
@@ -95,7 +96,8 @@ class Instruments:
             asked(name, [partial(self._observe, metric)], unit, metric.meaning)
 
     def show(self, collector: Collector) -> Callable[[], None]:
-        """Show the metrics of a collector until the returned function is called. A second call adds nothing."""
+        """Export the metrics of a collector through these instruments until the returned function is called. A second
+        call with the same collector adds nothing."""
         with self._lock:
             self._collectors = (*self._others_than(collector), collector)
         return partial(self._remove_collector, collector)
@@ -127,8 +129,8 @@ class Instruments:
 
 
 class HistogramRecorder(Observer):
-    """An observer that records the histograms of one worker. The values are recorded one by one, because OpenTelemetry
-    offers no other way."""
+    """An observer that records the OpenTelemetry histograms of one worker. The values are recorded one by one, because
+    OpenTelemetry offers no other way."""
 
     def __init__(self, histograms: dict[str, Histogram], subscription: str) -> None:
         self._ran = histograms["handler_seconds"].record
@@ -168,7 +170,7 @@ def _record(record: Callable[[float, dict[str, str]], None], values: Sequence[fl
 
 
 def _without_suffix(name: str) -> str:
-    """Return the name without the suffix of counters, which Prometheus exporters add themselves."""
+    """Return the name of a metric without the suffix for counters, which Prometheus exporters add themselves."""
     return name.removesuffix("_total")
 
 
@@ -179,8 +181,8 @@ _making = threading.Lock()
 
 
 def _instruments(provider: MeterProvider | None, prefix: str) -> Instruments:
-    """Return the instruments of this provider and prefix, shared by all outboxes of the process. Two instruments with
-    one name would be exported side by side."""
+    """Return the OpenTelemetry instruments of a provider and prefix, shared by all outboxes of the process. Two
+    instruments with one name would be exported side by side."""
     with _making:
         of = _known.setdefault(provider or _GLOBAL, {})
         if prefix not in of:

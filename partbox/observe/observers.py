@@ -18,24 +18,25 @@ Hook = Callable[..., Any]
 
 
 class Observers(Observer):
-    """An observer that calls each hook of the observers that override it. Methods for all hooks of the protocol are
-    generated below. A hook without listeners costs next to nothing."""
+    """An observer that passes each notification on to the observers that override its hook. Methods for all hooks of
+    the protocol are generated below. A hook without listeners costs next to nothing."""
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
         self._observers = tuple(observers)
         self._hooks = {name: tuple(_list_overrides(self._observers, name)) for name in _hook_names()}
 
     def has_hook(self, *names: str) -> bool:
-        """Return True if any observer overrides one of these hooks."""
+        """Return True if any of the observers overrides one of the named hooks."""
         return any(self._hooks[name] for name in names)
 
     def with_observer(self, observer: Observer) -> "Observers":
-        """Return new observers with one more."""
+        """Return a copy of this collection of observers with one more."""
         return Observers([*self._observers, observer])
 
     @contextmanager
     def publishing(self, events: Sequence[Event]) -> Iterator[dict[str, str]]:
-        """Wrap the writing of a batch, and yield the headers that the observers add to its events."""
+        """Call the `publishing` hooks of all observers around the writing of a batch of events, and yield the headers
+        that they add to its events."""
         headers: dict[str, str] = {}
         with ExitStack() as stack:
             for hook in self._hooks["publishing"]:
@@ -44,7 +45,7 @@ class Observers(Observer):
 
     @contextmanager
     def handling(self, events: Sequence[DeliveredEvent], handler: str) -> Iterator[None]:
-        """Wrap one call of a handler."""
+        """Call the `handling` hooks of all observers around one call of a handler."""
         with ExitStack() as stack:
             for hook in self._hooks["handling"]:
                 _enter_hook(stack, "handling", hook, events, handler)
@@ -75,7 +76,8 @@ for _name in _hook_names():
 
 
 def _valid_headers(yielded: Any) -> dict[str, str]:
-    """Return the headers that an observer yielded. Headers that are not valid are logged and dropped."""
+    """Return the headers that an observer yielded for published events. Headers that are not valid are logged and
+    dropped."""
     try:
         return dict(checks.headers(yielded or {}))
     except Exception as error:
@@ -90,7 +92,8 @@ def _list_overrides(observers: Iterable[Observer], name: str) -> Iterator[Hook]:
 
 
 def _enter_hook(stack: ExitStack, name: str, hook: Hook, *arguments: object) -> Any:
-    """Enter the context manager that a hook returns, push its exit on the stack, and return its value."""
+    """Call an observer's hook, enter the context manager that it returns, push the exit on the stack, and return the
+    value that the context manager yields."""
     try:
         around = hook(*arguments)
         if around is None:

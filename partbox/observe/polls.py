@@ -18,7 +18,8 @@ Record = tuple[int, int]
 
 
 class PollSpan:
-    """The span of one poll, with counts of its records: `left` unsettled, `succeeded`, `failed`."""
+    """The tracing span of one poll for new events, with counts of the records that it read: `left` unsettled,
+    `succeeded`, `failed`."""
 
     __slots__ = ("began", "failed", "left", "span", "succeeded")
 
@@ -29,16 +30,16 @@ class PollSpan:
         self.began = time.monotonic()
 
     def close(self) -> None:
-        """Set the counts on the span and end it."""
+        """Store the counts of succeeded, failed and open records on the span of the poll, and end the span."""
         unsettled = {"open.count": self.left} if self.left else {}
         self.span.set_attributes({"success.count": self.succeeded, "failure.count": self.failed, **unsettled})
         self.span.end()
 
 
 class OpenPollSpans:
-    """The open poll spans of one worker. Any thread may call the methods. A record that only waits, held behind another
-    or put off, is not settled. The span stays open until memory holds no records any more or until the poll is
-    `LONGEST` seconds old, and `open.count` is the number of such records."""
+    """The tracing spans of a worker's polls that still have unsettled records. Any thread may call. A record held
+    behind another or put off is not settled: the span stays open until memory holds no records or the poll is `LONGEST`
+    seconds old, and counts the record in `open.count`."""
 
     def __init__(self, tracer: Tracer, subscription: str | None) -> None:
         self._tracer = tracer
@@ -52,7 +53,7 @@ class OpenPollSpans:
         self._empty_at: float | None = None
 
     def start_span(self, records: Iterable[Record], seconds: float) -> None:
-        """Start the span of a poll that returned these records. The poll took `seconds` and has just ended."""
+        """Start the tracing span of a poll that read these records. The poll took `seconds` and has just ended."""
         pairs = list(records)
         known = {} if self._subscription is None else {SUBSCRIPTION: self._subscription}
         size = {COUNT: len(pairs), "batch.size": len(pairs)}
@@ -75,15 +76,16 @@ class OpenPollSpans:
                     self._count_down(before)
 
     def context(self, record: Record) -> SpanContext | None:
-        """Return the context of the poll that read this record. None if the span of the poll has ended, or if no poll
-        read the record from the log."""
+        """Return the trace context of the poll that read this record. None if the span of the poll has ended, or if no
+        poll read the record from the log."""
         partition, id = record
         with self._lock:
             poll = self._open.get(partition, {}).get(id)
         return None if poll is None else poll.span.get_span_context()
 
     def settled(self, record: Record, success: bool | None) -> None:
-        """Count a record as done (True), failed (False) or put off (None). Only the first call for a record counts."""
+        """Count the outcome of a record on the span of its poll: done (True), failed (False) or put off (None). Only
+        the first call for a record counts."""
         partition, id = record
         with self._lock:
             poll = self._open.get(partition, {}).pop(id, None)
@@ -93,20 +95,21 @@ class OpenPollSpans:
                 self._count_down(poll)
 
     def drop(self, partition: int) -> None:
-        """Drop the open records of a partition, which will not be settled in this process."""
+        """Remove the open records of a partition from the spans of their polls. They will not be settled in this
+        process."""
         with self._lock:
             for poll in self._open.pop(partition, {}).values():
                 self._count_down(poll)
 
     def end_stale(self, records: int) -> None:
-        """End the spans that are too old, and all spans after two checks in a row without records in memory. The first
-        such check ends no spans, because outcomes may still be on their way."""
+        """End the poll spans that are too old, and all spans after two checks in a row in which memory held no records
+        (`records` is 0). The first such check ends no spans, because outcomes may still be on their way."""
         now = time.monotonic()
         before, self._empty_at = self._empty_at, None if records else (self._empty_at or now)
         self.end_before(max(now - LONGEST, before if before and not records else 0.0))
 
     def end_before(self, before: float = math.inf) -> None:
-        """End the spans of polls that began before a time in monotonic seconds."""
+        """End the tracing spans of polls that began before a time in monotonic seconds."""
         with self._lock:
             over = {poll for poll in self._polls if poll.began < before}
             if not over:

@@ -62,14 +62,15 @@ class Sentry(Observer):
 
     @contextmanager
     def publishing(self, events: Sequence[Event]) -> Iterator[dict[str, str]]:
-        """Add the header of the current Sentry trace to the events."""
+        """Add the current Sentry trace to the headers of published events, so that their delivery belongs to that
+        trace."""
         trace = sentry_sdk.get_traceparent() if sentry_sdk.get_client().is_active() else None
         yield {HEADER: trace} if trace else {}
 
     def parked(
         self, event: DeliveredEvent, handler: str, verdict: Verdict, error: BaseException | None, seconds: float | None
     ) -> None:
-        """Report an event that is dead or that will be retried."""
+        """Report a failed event to Sentry, whether it is dead or will be retried."""
         if verdict.state not in self._states or not sentry_sdk.get_client().is_active():
             return
         cause = ["partbox", event.subscription, event.event_type, _name(verdict, error)]
@@ -122,7 +123,8 @@ def _event_context(event: DeliveredEvent) -> dict[str, object]:
 
 
 def _exception_values(verdict: Verdict, error: BaseException | None) -> list[dict[str, Any]]:
-    """Return the error and its causes in Sentry's form, or the verdict if a handler returned one."""
+    """Return a failed event's error and the error's causes in Sentry's form. If the handler returned a verdict instead
+    of raising, return the verdict in that form."""
     if error is None:
         found = [{"type": _name(verdict, error), "value": verdict.error or "", "mechanism": {"type": "partbox"}}]
     else:
@@ -152,12 +154,14 @@ def _trace_of(event: DeliveredEvent) -> dict[str, dict[str, str]]:
 
 @cache
 def _hide_variables() -> None:
-    """Remove the variables of stacks that go through partbox from all reports of this process: they hold payloads."""
+    """Remove local variables, which hold payloads, from all Sentry reports of this process whose stacks go through
+    partbox."""
     add_global_event_processor(_without_variables)
 
 
 def _without_variables(event: Any, hint: dict[str, Any]) -> Any:
-    """Return the report without variables, or None for a log line about a failure that is reported anyway."""
+    """Return a Sentry report without local variables. Return None, which drops the report, for a log line about a
+    failure that is reported anyway."""
     if getattr(hint.get("log_record"), "event", None) in REPORTED_EVENTS:
         return None
     options = sentry_sdk.get_client().options

@@ -27,33 +27,35 @@ if TYPE_CHECKING:
 
 
 class Operations:
-    """The operator commands on an outbox: the schema that `settings` name, in the database of `dsn`. `dsn` has the
-    forms that `partbox.outbox` describes."""
+    """The operator commands of an outbox: read statistics, and change dead records, blocked keys, subscriptions and
+    limits. They act on the schema that `settings` name, in the database of `dsn`. `dsn` has the forms that
+    `partbox.outbox` describes."""
 
     def __init__(self, dsn: str | Callable[[], str] | None, settings: "Settings") -> None:
         self._database = OutboxDatabase(dsn, settings)
 
     @property
     def settings(self) -> "Settings":
-        """The settings as they were loaded."""
+        """The settings of this outbox, unchanged since they were loaded."""
         return self._database.settings
 
     @property
     def dsn(self) -> str:
-        """The present DSN, in a form that libpq understands. A callable is called at each access. The server of an
-        `embedded:` DSN is started."""
+        """The connection string of the database at present, in a form that libpq understands. If the DSN was given as a
+        callable, each access calls it. If the DSN is an `embedded:` one, its server is started."""
         return self._database.resolve()()
 
     @property
     def dead(self) -> "DeadRecords":
-        """Commands that list, replay and discard dead records."""
+        """Commands that list, replay and discard dead records, which are events whose delivery was given up."""
         from partbox.operations.dead import DeadRecords
 
         return DeadRecords(lambda: self.dsn, self.settings)
 
     @property
     def blocked(self) -> "BlockedKeys":
-        """Commands that list blocked keys, retry them and skip their heads."""
+        """Commands on blocked keys: list the keys, retry the head (the record that later events of the key wait for),
+        or skip it."""
         from partbox.operations.blocked import BlockedKeys
 
         return BlockedKeys(lambda: self.dsn, self.settings)
@@ -67,13 +69,14 @@ class Operations:
 
     @property
     def limits(self) -> "LimitedHandlers":
-        """Commands that list, set and reset the limits of handlers."""
+        """Commands that list, set and reset the limits of handlers: calls per second, and concurrent calls."""
         from partbox.operations.limits import LimitedHandlers
 
         return LimitedHandlers(lambda: self.dsn, self.settings, self._limitable)
 
     def _limitable(self, subscription: str) -> Collection[str]:
-        """Return the names of a subscription's handlers that take limits, as far as this process knows them."""
+        """Return the names of a subscription's handlers whose calls can be limited, as far as this process knows
+        them."""
         return ()
 
     @property
@@ -85,38 +88,41 @@ class Operations:
 
     @staticmethod
     def acting_as(identity: str | None) -> AbstractContextManager[None]:
-        """Record the actions of every outbox within this context, in this thread or task, under `identity`. A program
-        that embeds this one passes the name of its user. None stands for the user of the process, which is also the
-        default. An identity is cut after 200 characters. Raise PartboxError if it is no text, or empty."""
+        """Record the operator commands that run within this context, in this thread or task and on any outbox, as
+        actions of the user `identity`. A program that embeds partbox passes the name of its user. None stands for the
+        user of the process, which is also the default. An identity is cut after 200 characters. Raise PartboxError if
+        it is no text, or empty."""
         from partbox.db.operator.actions import acting_as
 
         return acting_as(identity)
 
     @property
     def stats(self) -> "Stats":
-        """Commands that read numbers: records by status, partitions and processes, and records page by page."""
+        """Commands that read statistics: the number of records in each status, partitions and processes, and records
+        page by page."""
         from partbox.operations.stats import Stats
 
         return Stats(lambda: self.dsn, self.settings)
 
     @property
     def records(self) -> "RecordSearch":
-        """Commands that find records, with the history of each."""
+        """Commands that search for records of the log, and return each with the history of its delivery."""
         from partbox.operations.records import RecordSearch
 
         return RecordSearch(lambda: self.dsn, self.settings)
 
     @property
     def inbox(self) -> "Inbox":
-        """The inbox, which keeps the events that consumers have seen. See `partbox.inbox`."""
+        """The inbox, a table in which consumers store the ids of events that they have handled, so that a repeated
+        delivery has no effect. See `partbox.inbox`."""
         from partbox.inbox import Inbox
 
         return Inbox(self.settings.schema_name)
 
     def purge(self, dry_run: bool = False) -> "Purged":
-        """Delete expired records, idempotency keys and inbox rows, or only count them if `dry_run` is set. Workers
-        purge every `purge_interval` by themselves. Nothing is deleted that a subscription still needs, even a paused
-        one. Raise SchemaError or psycopg.Error; rows that were deleted before the error stay deleted."""
+        """Delete expired records, idempotency keys and inbox rows, or only count them if `dry_run` is set. Records that
+        any subscription still needs, even a paused one, are kept. Workers purge every `purge_interval` by themselves.
+        Raise SchemaError or psycopg.Error; rows that were deleted before the error stay deleted."""
         from partbox.operations.purge import purge
 
         if not isinstance(dry_run, bool):
@@ -124,7 +130,8 @@ class Operations:
         return purge(lambda: self.dsn, self.settings, dry_run=dry_run, by_hand=True)
 
     def rebase(self, *, force: bool = False, timeout: Length = 60.0) -> "Rebased":
-        """Adapt a schema that was restored from a dump, or copied by logical replication, to the cluster it is in now.
+        """Adapt an outbox whose schema was restored from a dump, or copied by logical replication, to the transaction
+        ids of its present database cluster.
 
         Workers then deliver all records that were undelivered when the copy was made. Stop the workers first. The
         rebase waits for publishers at most `timeout` (seconds, a timedelta, or a text such as "2m"), and publishers
@@ -150,7 +157,7 @@ class Operations:
         dry_run: bool = False,
         skip_bad: bool = False,
     ) -> "ImportResult":
-        """Import the rows of another outbox's table, each once, without changing the table.
+        """Import the rows of another outbox's table as events, each row once. The table itself is not changed.
 
         `columns` and `constants` are keyed by fields of an event. Rows become records in the order of the columns
         `order`. A row with a status in `failed` becomes a dead record, a row with a status in `done` is left out.

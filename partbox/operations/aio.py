@@ -26,7 +26,8 @@ class _Verbs:
 
 
 class AsyncVerb(Generic[P, R]):
-    """A descriptor that makes a coroutine method of a synchronous one, with its parameters, result and errors."""
+    """A descriptor that wraps a synchronous command as a coroutine method, which runs the command in a thread.
+    Parameters, result and errors stay the same."""
 
     def __init__(self, verb: Callable[Concatenate[Any, P], R]) -> None:
         self._verb = verb
@@ -40,7 +41,7 @@ class AsyncVerb(Generic[P, R]):
 
 
 class AsyncDeadRecords(_Verbs):
-    """`DeadRecords` for asyncio."""
+    """The commands of `DeadRecords` as coroutines: list, replay and discard dead records from asyncio."""
 
     list = AsyncVerb(DeadRecords.list)
     groups = AsyncVerb(DeadRecords.groups)
@@ -53,7 +54,7 @@ class AsyncDeadRecords(_Verbs):
 
 
 class AsyncBlockedKeys(_Verbs):
-    """`BlockedKeys` for asyncio."""
+    """The commands of `BlockedKeys` as coroutines: list, retry and skip blocked keys from asyncio."""
 
     list = AsyncVerb(BlockedKeys.list)
     groups = AsyncVerb(BlockedKeys.groups)
@@ -62,7 +63,8 @@ class AsyncBlockedKeys(_Verbs):
 
 
 class AsyncSubscriptions(_Verbs):
-    """`Subscriptions` for asyncio."""
+    """The commands of `Subscriptions` as coroutines: create, list, pause, resume, replay and drop subscriptions from
+    asyncio."""
 
     create = AsyncVerb(Subscriptions.create)
     list = AsyncVerb(Subscriptions.list)
@@ -73,7 +75,7 @@ class AsyncSubscriptions(_Verbs):
 
 
 class AsyncLimitedHandlers(_Verbs):
-    """`LimitedHandlers` for asyncio."""
+    """The commands of `LimitedHandlers` as coroutines: list, set and reset the limits of handlers from asyncio."""
 
     list = AsyncVerb(LimitedHandlers.list)
     set = AsyncVerb(LimitedHandlers.set)
@@ -81,13 +83,13 @@ class AsyncLimitedHandlers(_Verbs):
 
 
 class AsyncActions(_Verbs):
-    """`Actions` for asyncio."""
+    """The commands of `Actions` as coroutines: list the logged operator actions from asyncio."""
 
     list = AsyncVerb(Actions.list)
 
 
 class AsyncStats(_Verbs):
-    """`Stats` for asyncio."""
+    """The commands of `Stats` as coroutines: read the statistics of an outbox from asyncio."""
 
     overview = AsyncVerb(Stats.overview)
     cluster = AsyncVerb(Stats.cluster)
@@ -100,7 +102,7 @@ class AsyncStats(_Verbs):
 
 
 class AsyncRecordSearch(_Verbs):
-    """`RecordSearch` for asyncio."""
+    """The commands of `RecordSearch` as coroutines: find records and their history from asyncio."""
 
     find = AsyncVerb(RecordSearch.find)
 

@@ -16,17 +16,18 @@ Groups = list[BlockedGroup]
 
 
 class BlockedKeys(OperatorVerbs):
-    """Commands on the blocked keys of an outbox. Every call opens a connection of its own. A key is blocked while one
-    of its records, the head, must run before the others. An impossible command raises PartboxError with a remedy, an
-    unreachable database raises psycopg.Error."""
+    """Commands on blocked keys, which are aggregates whose later events wait behind one record, the head. Every call
+    opens a connection of its own. An impossible command raises PartboxError with a remedy, an unreachable database
+    raises psycopg.Error."""
 
     _noun = "blocked"
 
     def list(
         self, limit: int = 100, *, since: TimeBound = None, until: TimeBound = None, subscription: str = "default"
     ) -> Keys:
-        """Return at most `limit` blocked keys, the longest blocked first. `since` (inclusive) and `until` (exclusive)
-        bound the time since which a key is blocked. Both are times, or lengths such as "2h" for two hours ago."""
+        """Return at most `limit` blocked keys, the longest blocked first. `since` (inclusive) and `until`
+        (exclusive) select keys by the time at which they became blocked. Both are times, or lengths such as "2h" for
+        two hours ago."""
         limit, bounds = arguments.limit(limit), _time_bounds(since, until)
         with self._session(subscription) as conn:
             return blocked.list_keys(conn, self._schema, subscription, limit, bounds)
@@ -34,14 +35,16 @@ class BlockedKeys(OperatorVerbs):
     def groups(
         self, limit: int = 100, *, since: TimeBound = None, until: TimeBound = None, subscription: str = "default"
     ) -> Groups:
-        """Return at most `limit` groups of blocked keys whose heads are alike, the largest group first."""
+        """Return at most `limit` groups of blocked keys, the largest group first. The keys of a group are blocked by
+        heads (first waiting records) that are alike."""
         limit, bounds = arguments.limit(limit), _time_bounds(since, until)
         with self._session(subscription) as conn:
             return blocked.groups(conn, self._schema, subscription, limit, bounds)
 
     def retry_now(self, aggregate_type: Kind, aggregate_id: AggregateId, *, subscription: str = "default") -> Head:
-        """Make the head of a blocked key due now, and return the head as it was before. A dead head is replayed.
-        `changed` of the result is False if the head only waits for a free handler."""
+        """Retry the head of a blocked key (the record that its later events wait for) at once instead of at its due
+        time. A dead head is replayed. Return the head as it was before. `changed` of the result is False if the head
+        only waits for a free handler."""
         key = _key(subscription, aggregate_type, aggregate_id)
         with self._session(subscription) as conn:
             head = _require_blocked(blocked.retry_now(conn, self._schema, key), key)
@@ -58,9 +61,9 @@ class BlockedKeys(OperatorVerbs):
         *,
         subscription: str = "default",
     ) -> Head:
-        """Make the head of a blocked key a dead record, so that the key goes on, and return the head as it was before.
-        The head can be replayed later. `reason` is put before its error. If a handler is running the head, the
-        handler's outcome counts."""
+        """Give up the head of a blocked key, so that the later events of the key are delivered. The head becomes a dead
+        record, which can be replayed later. Return the head as it was before. `reason` is put before its error. If a
+        handler is running the head, the handler's outcome counts."""
         key = _key(subscription, aggregate_type, aggregate_id)
         detail = "by hand" if reason is None else arguments.text("reason", reason)
         with self._session(subscription) as conn:

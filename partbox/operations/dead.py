@@ -25,8 +25,8 @@ Act = Callable[[Conn, str, str, list[int], DeadFilters | None], int]
 
 
 class DeadChoice(TypedDict, total=False):
-    """The filters of dead records besides `event_type`, and the subscription. A filter that is missing or None matches
-    all."""
+    """Keyword arguments that select dead records: filters besides `event_type`, and the subscription. A filter that is
+    missing or None matches all records."""
 
     aggregate_type: str | Enum | None
     aggregate_id: str | None
@@ -50,7 +50,8 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
 
 
 class DeadRecords(OperatorVerbs):
-    """Commands on the dead records of an outbox. Every call opens a connection of its own.
+    """Commands on the dead records of an outbox, which are events whose delivery was given up. Every call opens a
+    connection of its own.
 
     All commands take the keywords of `DeadChoice`. `older_than` is a timedelta, seconds or a text such as "2h", counted
     since death by the database's clock. `group` is the number of a group from `groups`. `since` (inclusive) and `until`
@@ -63,18 +64,18 @@ class DeadRecords(OperatorVerbs):
     def list(
         self, event_type: Kind = None, *, limit: int = 100, after: int | None = None, **choice: Unpack[DeadChoice]
     ) -> Records:
-        """Return at most `limit` dead records above the record id `after`, in id order, without payloads."""
+        """Return at most `limit` dead records in id order, without payloads, starting above the record id `after`."""
         with self._choose(event_type, choice) as choice_of_rows:
             return dead.list_records(*choice_of_rows, arguments.limit(limit), arguments.after(after))
 
     def groups(self, event_type: Kind = None, *, limit: int = 100, **choice: Unpack[DeadChoice]) -> Groups:
-        """Return at most `limit` groups of dead records, the largest first. The records of a group have one event type,
-        and errors that differ only in numbers and quoted parts."""
+        """Group dead records by event type and error, and return at most `limit` groups, the largest first. Errors that
+        differ only in numbers and quoted parts count as the same."""
         with self._choose(event_type, choice) as choice_of_rows:
             return dead.groups(*choice_of_rows, arguments.limit(limit))
 
     def count(self, event_type: Kind = None, **choice: Unpack[DeadChoice]) -> int:
-        """Return the number of dead records of a choice."""
+        """Return the number of dead records that match the filters."""
         with self._choose(event_type, choice) as choice_of_rows:
             return dead.count(*choice_of_rows)
 
@@ -87,14 +88,15 @@ class DeadRecords(OperatorVerbs):
             return found or self._refuse(conn, subscription, record_id)
 
     def replay(self, id: arguments.Id, *, subscription: str = "default") -> int:
-        """Deliver a dead record again, with all its attempts, before every unstarted event of its aggregate. Return 1.
-        The last error is kept. Later events of the aggregate may have been delivered meanwhile."""
+        """Deliver a dead record again, with all its attempts, before every unstarted event of its aggregate. The last
+        error is kept. Later events of the aggregate may have been delivered meanwhile. Return 1."""
         return self._change_one("replay", dead.replay, id, subscription)
 
     def replay_all(
         self, event_type: Kind = None, *, progress: Progress | None = None, **choice: Unpack[DeadChoice]
     ) -> int:
-        """Replay all records that are dead now and match, and return their number.
+        """Deliver all dead records that match the filters again, and return their number. Records that die during the
+        call are left out.
 
         The records of an aggregate are replayed in id order, even while workers run. Imported records that no saved
         cursor has passed yet are left out. Each transaction takes about 500 records, always whole aggregates, and is
@@ -102,18 +104,19 @@ class DeadRecords(OperatorVerbs):
         return self._change_all("replay", dead.replay, event_type, choice, progress)
 
     def discard(self, id: arguments.Id, *, subscription: str = "default") -> int:
-        """Discard a dead record for good, so that its aggregate is no longer blocked. Return 1."""
+        """Discard a dead record for good: it is never delivered, and no longer blocks its aggregate. Return 1."""
         return self._change_one("discard", dead.discard, id, subscription)
 
     def discard_all(
         self, event_type: Kind = None, *, progress: Progress | None = None, **choice: Unpack[DeadChoice]
     ) -> int:
-        """Discard all records that are dead now and match, and return their number."""
+        """Discard for good all records that are dead now and match the filters, and return their number."""
         return self._change_all("discard", dead.discard, event_type, choice, progress)
 
     @contextmanager
     def _choose(self, event_type: Kind, choice: DeadChoice) -> Iterator[tuple[Conn, str, str, DeadFilters]]:
-        """Yield a connection, the schema, the subscription and the filters, all checked."""
+        """Check the filters of a command and open its connection. Yield the connection, the schema, the subscription
+        and the checked filters."""
         subscription = choice.pop("subscription", "default")
         given: dict[str, Any] = {"event_type": event_type, **choice}
         # An unknown keyword stays in `given`, so that DeadFilters raises TypeError.
@@ -175,7 +178,8 @@ class DeadRecords(OperatorVerbs):
         return found[0]
 
     def _refuse(self, conn: Conn, subscription: str, record_id: int) -> DeadDetail:
-        """Raise PartboxError that says why a record can be neither shown, replayed nor discarded."""
+        """Raise PartboxError with the reason why the record `record_id` can be neither shown, replayed nor discarded,
+        for instance because it is not dead."""
         parked_state = dead.parked_state(conn, self._schema, subscription, record_id)
         if parked_state == "dead":
             raise PartboxError(

@@ -42,7 +42,8 @@ OUTCOMES_OF_ENDING: Final = {
 
 
 class RecordChoice(TypedDict, total=False):
-    """Filters that apply to every search for records."""
+    """Filters that every search for records accepts: types, tenant, publishing period and the record id below which
+    results begin."""
 
     event_type: str | Enum | type[Instance] | None
     aggregate_type: str | Enum | None
@@ -53,7 +54,8 @@ class RecordChoice(TypedDict, total=False):
 
 
 class RecordQuery(RecordChoice, total=False):
-    """The filters, and at most one keyword that names records."""
+    """Keyword arguments of a search for records: the filters, and at most one of `aggregate`, `event`, `key` and
+    `record`, which names the records directly."""
 
     aggregate: arguments.AggregateId | None
     event: UUID | str | None
@@ -76,7 +78,8 @@ CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
 
 
 class RecordSearch(OperatorVerbs):
-    """A search for records of an outbox. Every call opens a connection of its own and changes nothing."""
+    """A search of the log of an outbox for records, with their state in each subscription. Every call opens a
+    connection of its own and changes nothing."""
 
     _noun = "find"
 
@@ -130,8 +133,8 @@ class RecordSearch(OperatorVerbs):
         subscription: str | None,
         payload: bool,
     ) -> FoundRecords:
-        """Run the lookups in order until one finds records, and load these records. Note the other meanings under which
-        a cheap lookup finds records, too."""
+        """Try several ways to look up a search text, in order, until one finds records, and load these records. Also
+        note the other meanings of the text under which a cheap lookup finds records."""
         meant, search_page, others = None, SearchPage(), list[str]()
         for meaning, lookup in lookups.items():
             if not search_page.positions:
@@ -180,7 +183,8 @@ def _build_lookups(what: str | int | UUID | None, query: RecordQuery) -> Lookups
 
 
 def _text_lookups(text: str) -> Lookups:
-    """Return the lookups for a text that may have several meanings, in the order in which they are tried."""
+    """Return the ways to look up a search text that may have several meanings (such as record id or idempotency key),
+    in the order in which they are tried."""
     aggregate, key = _by_aggregate(text), partial(log_search.by_key, key=text)
     with suppress(ValueError):
         return {EVENT: _by_event(UUID(text)), KEY: key, AGGREGATE: aggregate}

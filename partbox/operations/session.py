@@ -15,8 +15,8 @@ log = logging.getLogger("partbox.commands")
 
 
 class OperatorVerbs:
-    """A base of the commands on one noun of an outbox. Each command opens a connection of its own. `_noun` names the
-    connections, which the server shows, and the commands in logs."""
+    """Base class of the groups of operator commands, such as dead records or subscriptions. Each command opens a
+    connection of its own. `_noun` names the connections, which the server shows, and the commands in logs."""
 
     _noun: ClassVar[str]
 

@@ -17,7 +17,7 @@ FAILED_STATES = ("retrying", "dead")
 
 
 class Stats(OperatorVerbs):
-    """Commands that read the numbers of an outbox. Every call opens a connection of its own and runs one statement.
+    """Commands that read the statistics of an outbox. Every call opens a connection of its own and runs one statement.
 
     `overview`, `cluster`, `partitions` and `records` count up to 10,000 pending records of a partition exactly and
     estimate larger numbers. Parked records are counted, completed ones are estimated. A page holds at most 1,000
@@ -28,12 +28,12 @@ class Stats(OperatorVerbs):
     _noun = "stats"
 
     def overview(self) -> Overview:
-        """Return the numbers of all subscriptions with their processes and partitions, read at one moment."""
+        """Return the record counts, processes and partitions of all subscriptions, read at one moment."""
         with self._session() as conn:
             return stats.overview(conn, self._schema)
 
     def cluster(self, subscription: str = "default") -> Cluster:
-        """Return the numbers of one subscription with its processes and its 256 partitions."""
+        """Return the record counts of one subscription, with its worker processes and its 256 partitions."""
         arguments.text("subscription", subscription)
         with self._session() as conn:
             return stats.cluster(conn, self._schema, subscription)
@@ -43,7 +43,8 @@ class Stats(OperatorVerbs):
         return self.cluster(subscription).partitions
 
     def records(self, subscription: str = "default") -> dict[str, int]:
-        """Return the numbers of a subscription's records: pending, completed, and parked in each state."""
+        """Return the number of a subscription's records in each status: pending, completed, and parked (set aside) in
+        each state."""
         return self.cluster(subscription).records
 
     def pending(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
@@ -56,14 +57,15 @@ class Stats(OperatorVerbs):
         return self._page("page_parked", subscription, limit, after, states=[*FAILED_STATES])
 
     def parked(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
-        """Return a page of the records parked in any state: failed, deferred, delayed, held, ready, dead, discarded."""
+        """Return a page of a subscription's parked records, which are set aside from normal reading, in any state:
+        failed, deferred, delayed, held, ready, dead, discarded."""
         return self._page("page_parked", subscription, limit, after, states=[*STATES])
 
     def completed(
         self, subscription: str = "default", limit: int = 100, after: int | None = None
     ) -> list[RecordStatus]:
-        """Return a page of the completed records that no purge has removed. At most a page of each partition is
-        read."""
+        """Return a page of the records that the subscription has completed and no purge has removed yet. At most a page
+        of each partition is read."""
         return self._page("page_completed", subscription, limit, after)
 
     def _page(self, name: str, subscription: str, limit: int, after: int | None, **more: object) -> list[RecordStatus]:
@@ -94,14 +96,16 @@ class _Point(NamedTuple):
 
 
 class RateMeter:
-    """A meter of the rates of all subscriptions over the last seconds, which has to observe every overview."""
+    """A meter of the publishing and delivery rates of all subscriptions over the last seconds. Pass every overview
+    (statistics of all subscriptions) to `observe`, because rates are computed from their differences."""
 
     def __init__(self) -> None:
         self._last: Overview | None = None
         self._points: dict[str, deque[_Point]] = {}
 
     def observe(self, overview: Overview) -> None:
-        """Add an overview. An overview that is not newer than the previous one is ignored."""
+        """Update the rates by an overview (statistics of all subscriptions). An overview that is not newer than the
+        previous one is ignored."""
         last = self._last
         if last is not None and overview.at <= last.at:
             return
@@ -112,7 +116,8 @@ class RateMeter:
         }
 
     def rates(self, subscription: str) -> Rates | None:
-        """Return the rates of a subscription, or None before its second overview."""
+        """Return the publishing and delivery rates of a subscription, or None until two overviews of it were
+        observed."""
         points = self._points.get(subscription)
         if points is None or len(points) < 2:
             return None
@@ -137,7 +142,8 @@ class RateMeter:
 
 
 def delivered(before: Cluster, after: Cluster, drawn: int) -> float:
-    """Return about how many records were finished between two reads of a cluster, while `drawn` ids were drawn.
+    """Estimate how many records a subscription finished between two reads of its statistics. `drawn` is the number of
+    record ids that were assigned meanwhile.
 
     The result is negative after a replay. If both counts of a partition are exact, the number is the published records
     minus the growth of the pending ones. An estimated count is off by more than the number delivered, so there the ids
@@ -162,7 +168,7 @@ MAX_NEWS: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class NewsItem:
-    """One line of news about a subscription. `kind` is joined, gone, leaves, moved or said."""
+    """One line of news about a subscription, for a live view. `kind` is joined, gone, leaves, moved or said."""
 
     at: datetime
     kind: str
@@ -170,7 +176,7 @@ class NewsItem:
 
 
 class NewsFeed:
-    """A list of the latest news, oldest first."""
+    """A list of the latest news about a subscription, oldest first. Old lines are dropped when it is full."""
 
     def __init__(self, kept: int = MAX_NEWS) -> None:
         self.happenings: deque[NewsItem] = deque(maxlen=kept)
@@ -184,7 +190,8 @@ class NewsFeed:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Differences between two reads of a cluster.
+    """Worker processes that came or went, and partitions that changed their owner, between two reads of a
+    subscription's statistics.
 
     `gone` has the number of partitions that each lost process still owned.
 
@@ -198,7 +205,8 @@ class Changes:
 
 
 def compare_clusters(before: Cluster, after: Cluster) -> Changes:
-    """Return the differences between two reads of a cluster."""
+    """Compare two reads of a subscription's statistics, and return the processes that joined, leave or are gone, and
+    the partitions that changed their owner."""
     was = {each.instance_id: each for each in before.instances}
     now = {each.instance_id: each for each in after.instances}
     owned = Counter(each.owner for each in before.partitions)

@@ -41,23 +41,26 @@ Progress = Callable[[Sequence[Holder]], None]
 
 
 class Interrupted(KeyboardInterrupt):
-    """A Ctrl-C during a command. The message says in which state the subscription is left."""
+    """An error raised when Ctrl-C interrupts a command on a subscription. The message says in which state the
+    subscription is left."""
 
 
 class StillBusy(PartboxError):
-    """Partitions are still owned, or processes still run, at the end of the timeout."""
+    """An error raised when a command's timeout ends while workers still own partitions of the subscription, or still
+    run."""
 
 
 class FinalState(NamedTuple):
-    """The state in which a failed command leaves a subscription. `known` is True if that is the state before the
-    command and was never in doubt."""
+    """The state in which a failed command leaves a subscription, as text. `known` is True if the subscription certainly
+    is in the state that it had before the command."""
 
     text: str
     known: bool
 
 
 def describe_holders(left: Sequence[Holder]) -> str:
-    """Return a text that names the processes that hold a subscription."""
+    """Return a text that names the processes that own partitions of a subscription, or run for it. Dead processes have
+    no name."""
     return several([f"{each.node} {each.pid}" if each.node else "a dead process" for each in left])
 
 
@@ -81,7 +84,8 @@ class Subscriptions(OperatorVerbs):
     def create(
         self, name: str, start: Moment = "beginning", types: Iterable[str | Enum | type[Instance]] | None = None
     ) -> None:
-        """Create a subscription that delivers the log from its "beginning", from a publishing time, or from "now"."""
+        """Create a subscription, which delivers the events of the log from its "beginning", from a publishing time, or
+        from "now". If `types` are given, only events of the given types are delivered."""
         name, wanted = arguments.subscription_name(name), arguments.event_types(types)
         begin = arguments.start_position(start)
         with self._session() as conn:
@@ -95,18 +99,18 @@ class Subscriptions(OperatorVerbs):
         self._log("create", name, "created subscription %r from %s on, for %s", name, start, taken)
 
     def list(self) -> SubscriptionList:
-        """Return all subscriptions, ordered by name."""
+        """Return all subscriptions of the outbox, ordered by name."""
         with self._session() as conn:
             return list_subscriptions(conn, self._schema)
 
     def pause(self, name: str) -> bool:
-        """Stop delivery until the subscription is resumed. Return False if it was paused already. Workers let running
-        handlers finish, and release their partitions. New events wait in the log."""
+        """Stop delivery to a subscription until it is resumed. Return False if it was paused already. Workers let
+        running handlers finish, and release their partitions. New events wait in the log."""
         return self._switch("pause", subscriptions.pause, name)
 
     def resume(self, name: str) -> bool:
-        """Resume delivery where it stopped. Return False if the subscription was not paused. Workers notice within a
-        heartbeat."""
+        """Resume delivery to a paused subscription at the event where it stopped. Return False if the subscription was
+        not paused. Workers notice within a heartbeat."""
         return self._switch("resume", subscriptions.resume, name)
 
     def _switch(self, verb: str, act: Callable[[Conn, str, str], bool | None], name: str) -> bool:
@@ -125,7 +129,8 @@ class Subscriptions(OperatorVerbs):
         timeout: arguments.Length = TIMEOUT,
         progress: Progress | None = None,
     ) -> int:
-        """Deliver everything from a record id or a time on again, in order.
+        """Set a subscription back to a record id or a time, so that all events from there on are delivered again, in
+        order.
 
         Return how many of 256 partitions were set back.
 
@@ -151,9 +156,9 @@ class Subscriptions(OperatorVerbs):
         return rewound
 
     def drop(self, name: str, timeout: arguments.Length = TIMEOUT, *, progress: Progress | None = None) -> None:
-        """Delete a subscription with its cursors and parked records. The log is not changed. Stop its workers first:
-        the subscription is paused, and all of them must have ended within `timeout`. Otherwise raise PartboxError;
-        nothing is changed then, and the subscription is resumed unless it was paused before."""
+        """Delete a subscription with its cursors (read positions) and parked records. The log is not changed. Stop its
+        workers first: the subscription is paused, and all of them must have ended within `timeout`. Otherwise raise
+        PartboxError; nothing is changed then, and the subscription is resumed unless it was paused before."""
         patience = arguments.length("timeout", timeout)
         with self._session(name) as conn:
 
@@ -167,8 +172,8 @@ class Subscriptions(OperatorVerbs):
 
     @contextmanager
     def _session(self, subscription: str | None = None) -> Iterator[Conn]:
-        """Open a session on the primary that may read the id sequence. Raise PartboxError for an unknown
-        subscription."""
+        """Open a connection for one command, to the primary server and with the right to read the id sequence. Raise
+        PartboxError for an unknown subscription."""
         with super()._session(subscription) as conn:
             check(conn, self._schema)
             yield conn
@@ -183,7 +188,8 @@ class Subscriptions(OperatorVerbs):
         *,
         members: bool,
     ) -> Result:
-        """Pause the subscription, wait until no partition has an owner, and return `act(paused_here)`.
+        """Pause the subscription, wait until no worker owns a partition of it, and return the result of
+        `act(paused_here)`. `paused_here` is False if the subscription was paused before.
 
         With `members`, wait until no instance is left, either. If the pause, the wait (StillBusy after `timeout`
         seconds) or `act` fails, or Ctrl-C interrupts, a subscription that was paused here is resumed, through a new
@@ -220,7 +226,8 @@ class Subscriptions(OperatorVerbs):
             time.sleep(CHECK_INTERVAL)
 
     def _bury_expired(self, conn: Conn, name: str, found: Sequence[Holder], silence: SilenceWatch) -> None:
-        """Bury the processes whose lease is over, and free the partitions of owners that are no longer instances."""
+        """Delete worker processes whose lease is over from the database, and free the partitions whose owners are no
+        longer registered."""
         expired = silence.expired((each.beat for each in found if each.beat is not None), time.monotonic())
         if expired or any(each.beat is None for each in found):
             buried, freed = instances.bury(conn, self._schema, expired, known_dead=False)
@@ -230,8 +237,8 @@ class Subscriptions(OperatorVerbs):
                 log_event(log, "buried", text, name, left, subscription=name, instances=gone, partitions=freed)
 
     def _resume_paused(self, conn: Conn, name: str, acting: bool) -> FinalState:
-        """Resume a subscription that was paused here, through a new connection if this one is lost. Return its final
-        state."""
+        """Resume a subscription after a failure, if the command itself had paused it. A new connection is used if this
+        one is lost. Return the state in which the subscription is left."""
         known = True
         try:
             try:
@@ -248,7 +255,8 @@ class Subscriptions(OperatorVerbs):
         return FinalState(_resumed_text(resumed, acting), known)
 
     def _keep_paused(self, conn: Conn, name: str, acting: bool) -> FinalState:
-        """Return the final state of a subscription that was paused before the command, and stays so."""
+        """Leave a subscription paused after a failure, because it was paused before the command. Return the state in
+        which the subscription is left."""
         if not acting:
             return FinalState("nothing was changed; it stays paused, as it was before", known=True)
         perhaps = "what was asked for may have been done; if not, it stays paused, as it was before"
@@ -269,8 +277,8 @@ class Subscriptions(OperatorVerbs):
 
 
 def _resumed_text(resumed: bool | None, acting: bool) -> str:
-    """Return the result of resuming as text. A replay resumes by itself once it is done, a drop leaves nothing to
-    resume."""
+    """Describe the result of resuming a subscription after a failed command. A replay resumes by itself once it is
+    done, a drop leaves nothing to resume."""
     if resumed is None:
         return "it has been dropped"
     if acting and not resumed:

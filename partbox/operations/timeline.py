@@ -44,7 +44,8 @@ STATE_TEXTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TimelineEntry:
-    """One line of a record's history. A `subscription` of None stands for all, an `at` of None for now."""
+    """One line of a record's history: a time and a text. A `subscription` of None stands for all subscriptions, an `at`
+    of None for now."""
 
     at: datetime | None
     subscription: str | None
@@ -52,8 +53,8 @@ class TimelineEntry:
 
 
 def timeline(record: FoundRecord) -> list[TimelineEntry]:
-    """Return the history of a record in all subscriptions, and its present state, oldest first. The texts may contain
-    user input: errors, names, reasons."""
+    """Return the history of a record in all subscriptions as lines of text, oldest first, each subscription's present
+    state included. The texts may contain user input: errors, names, reasons."""
     entries = [TimelineEntry(record.published_at, None, "published"), *_delay_entries(record)]
     for standing in record.standings:
         entries += _status_entries(standing)
@@ -62,7 +63,8 @@ def timeline(record: FoundRecord) -> list[TimelineEntry]:
 
 
 def summary(standing: DeliveryStatus) -> str:
-    """Return the state of a record in a subscription as one line."""
+    """Describe the delivery state of a record in one subscription in a line, such as "failed after 3 attempts, next
+    attempt …"."""
     tries = f" after {counted(standing.attempts, 'attempt')}" if standing.attempts else ""
     text_of_state = STATE_TEXTS[standing.state].format(
         due=moment(standing.due_at), since=moment(standing.since), tries=tries
@@ -82,7 +84,8 @@ def _delay_entries(record: FoundRecord) -> Iterator[TimelineEntry]:
 
 
 def _status_entries(standing: DeliveryStatus) -> Iterator[TimelineEntry]:
-    """Yield the history of a record in a subscription, and its present state unless the last entry shows it."""
+    """Yield the history of a record in one subscription as timeline entries. The present state is added unless the last
+    entry shows it."""
     for entry in standing.history:
         yield TimelineEntry(entry.at, standing.subscription, entry_text(entry))
     end, last = standing.delivered, standing.history[-1] if standing.history else None
@@ -91,7 +94,7 @@ def _status_entries(standing: DeliveryStatus) -> Iterator[TimelineEntry]:
 
 
 def entry_text(entry: HistoryEntry) -> str:
-    """Return the text of an entry of the history."""
+    """Describe one entry of a record's history in a line of text, such as "attempt 2 failed after 3 s"."""
     ran = entry.outcome != "ignored" or entry.attempt > 0
     return OUTCOME_TEXTS.get(
         entry.outcome if ran else "unhandled", f"{entry.outcome}{{process}}{{who}}{{error}}"

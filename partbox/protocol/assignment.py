@@ -29,9 +29,9 @@ def assign(partitions: Assignees, instances: Collection[UUID]) -> list[UUID | No
 
 
 def needs_plan(partitions: Assignees, instances: Collection[UUID]) -> bool:
-    """Return True if a partition has no living assignee, or if two shares differ by more than one partition. The
-    present assignees are not compared with the result of `assign`: in a rolling deploy, two versions of `assign` would
-    undo the plans of the other version for ever."""
+    """Return True if the partitions must be assigned anew: a partition has no living assignee, or two shares differ by
+    more than one partition. A comparison with the result of `assign` would make two versions of `assign` undo each
+    other's plans for ever in a rolling deploy."""
     if not instances:
         return any(assignee is not None for assignee in partitions)
     held = _count_owned(partitions, instances)
@@ -51,8 +51,8 @@ def _share_room(partitions: Assignees, instances: Collection[UUID]) -> Counter[U
 
 
 def _spread_takers(room: Counter[UUID | None]) -> Iterator[UUID]:
-    """Yield each instance as often as it has room, in rotation. Neighbouring partitions thereby go to different
-    instances."""
+    """Yield the instances in rotation, each as often as it has room for another partition. Neighbouring partitions
+    thereby go to different instances."""
     left = sorted(instance for instance, free in room.items() if instance and free > 0)
     while left:
         yield from left

@@ -72,7 +72,8 @@ _LONGEST = 63  # bytes of a channel name
 
 
 def channel(schema: str) -> str:
-    """Return the name of the notification channel for a schema. Longer names than PostgreSQL allows are hashed."""
+    """Return the name of the PostgreSQL notification channel for a schema. A name that is too long for PostgreSQL is
+    hashed."""
     name = f"partbox:{schema}"
     return (
         name if len(name.encode()) <= _LONGEST else f"partbox:{md5(schema.encode(), usedforsecurity=False).hexdigest()}"
@@ -80,9 +81,10 @@ def channel(schema: str) -> str:
 
 
 def reason_off(wanted: str, *, pooled: bool, sequence: bool = True, prepared: int = 0) -> str | None:
-    """Return the reason why workers do not raise the flag, or None if they do. `wanted` is the setting `bell`. `pooled`
-    means that connections pass through a pooler and no `listen_dsn` bypasses the pooler. `sequence` means that the
-    flag's sequence exists and the worker's role may set it. `prepared` is the server's `max_prepared_transactions`."""
+    """Return the reason why the workers cannot use the bell, so that they do not raise its flag, or None if they raise
+    it. `wanted` is the setting `bell`. `pooled` means that connections pass through a pooler and no `listen_dsn`
+    bypasses the pooler. `sequence` means that the flag's sequence exists and the worker's role may set it. `prepared`
+    is the server's `max_prepared_transactions`."""
     if wanted == "off":
         return "the setting `bell` is off"
     if pooled:
@@ -98,18 +100,20 @@ def reason_off(wanted: str, *, pooled: bool, sequence: bool = True, prepared: in
 
 
 def flag_duration(nap: float) -> float:
-    """Return the number of seconds for which a worker raises the flag if its longest nap is `nap` seconds."""
+    """Return the seconds for which a worker raises the bell's flag (the mark by which publishers see that a worker
+    sleeps) if its longest sleep is `nap` seconds."""
     return max(MIN_FLAG_TIME, FLAG_PER_NAP * nap)
 
 
 def flag_seconds_left(ahead: int | None) -> float:
-    """Return the seconds for which the flag stays up, or 0 if it is down, from its lead over the server's clock.
-    `ahead` is in milliseconds, and None if the flag could not be read."""
+    """Return the seconds for which the bell's flag stays up, or 0 if it is down. `ahead` is the flag's lead over the
+    server's clock in milliseconds, or None if the flag could not be read."""
     return ahead / 1_000 if ahead is not None and 1 <= ahead <= MAX_FLAG_AHEAD_MS else 0.0
 
 
 class FlagChange(Enum):
-    """The change of the flag that a worker has to make after a poll."""
+    """The change that a worker has to make after a poll to the bell's flag, by which publishers see that a worker
+    sleeps."""
 
     NOTHING = "nothing"
     RAISE = "raise"
@@ -117,7 +121,8 @@ class FlagChange(Enum):
 
 
 class SleepState(Enum):
-    """The state of a worker between polls. The module's docstring describes the states and their transitions."""
+    """The state of a worker process between two polls of the log: awake, about to sleep (the flag for publishers is
+    raised), or asleep."""
 
     AWAKE = "awake"
     RAISED = "raised"
@@ -125,8 +130,8 @@ class SleepState(Enum):
 
 
 class BellPoll(NamedTuple):
-    """The result of a poll that read everything: the last drawn id, and the seconds for which the flag is still up.
-    `settled` is True if no open transaction has drawn an id up to `drawn`."""
+    """The result of a poll that read everything: the last record id drawn (`drawn`), and the seconds for which the
+    bell's flag is still up (`up`). `settled` is True if no open transaction has drawn an id up to `drawn`."""
 
     drawn: int
     settled: bool
@@ -134,8 +139,8 @@ class BellPoll(NamedTuple):
 
 
 class SleepControl:
-    """The state machine by which one worker decides when to raise the flag, when to lower it and how long to sleep. All
-    times are seconds of any monotonic clock."""
+    """A state machine by which a worker decides how long to sleep between polls, and when to raise or lower the flag
+    that asks publishers to wake it. All times are seconds of any monotonic clock."""
 
     def __init__(self) -> None:
         self.state = SleepState.AWAKE
@@ -148,9 +153,9 @@ class SleepControl:
         self._up_from = self._until = 0.0
 
     def observe(self, now: float, seen: BellPoll | None, *, listens: bool, nap: float = NAP) -> FlagChange:
-        """Update the state after a poll, and return the change of the flag that the worker has to make now. `seen` is
-        None if the poll did not read everything. The worker then stays awake. A worker that hears no rings (`listens`
-        is False) stays awake too, but still lowers the flag for publishers. `nap` is the longest sleep in seconds."""
+        """Update the state after a poll, and return how the worker has to change the bell's flag now. The worker stays
+        awake if the poll did not read everything (`seen` is None) or if it hears no notifications (`listens` is False).
+        In the latter case it still lowers the flag for publishers. `nap` is the longest sleep in seconds."""
         self.state, self._nap = SleepState.AWAKE, nap
         if seen is None:
             self._drawn, self._up = None, False
@@ -169,7 +174,7 @@ class SleepControl:
         return FlagChange.NOTHING
 
     def _is_busy(self, now: float, drawn: int) -> bool:
-        """Return True if ids have been drawn in quick succession for `STILL_TIME`, up to this poll."""
+        """Return True if record ids have been drawn in quick succession for `STILL_TIME` seconds, up to this poll."""
         if drawn == self._drawn:
             return False
         if self._drawn is None or now - self._changed_at >= MIN_ID_GAP * (drawn - self._drawn):
@@ -178,28 +183,30 @@ class SleepControl:
         return now - self._busy_from >= STILL_TIME
 
     def raised(self, now: float, *, was_up: bool) -> None:
-        """Record that the worker raised the flag at `now`, the time just before it sent the statement. `was_up` is True
-        if the flag was up before the statement."""
+        """Record that the worker raised the bell's flag. `now` is the time just before it sent the statement, and
+        `was_up` is True if the flag was up before the statement."""
         # The flag was up without a gap only if this worker knew it to be up until now, and the statement found it up
         # too.
         self._up = self._up and was_up and now < self._until
         self._up_until(now, now + flag_duration(self._nap))
 
     def _up_until(self, now: float, until: float) -> None:
-        """Record that the flag is up until `until`. If the flag was up before, every publisher that read it since
-        `_up_from` found it up. The worker then need not wait for `HEARD_TIME` again."""
+        """Record that the bell's flag is up until the time `until`. If the flag was up before, every publisher that
+        read it since `_up_from` found it up, so the worker need not wait for `HEARD_TIME` again."""
         if not self._up:
             self._up, self._up_from = True, now
         self._until = until
         self.state = SleepState.NAPPING if now >= self._up_from + HEARD_TIME else SleepState.RAISED
 
     def lowered(self) -> None:
-        """Record that this worker lowered the flag, or that another worker did so and notified `back`."""
+        """Record that the bell's flag is down, which keeps the worker awake: this worker lowered it, or another worker
+        did so and sent the notification `back`."""
         self._up = False
         self.state = SleepState.AWAKE
 
     def pause(self, now: float) -> float | None:
-        """Return the longest time in seconds until the next poll, or None while the worker is awake."""
+        """Return the longest time in seconds that the worker may sleep before its next poll, or None while the worker
+        is awake."""
         if self.state is SleepState.AWAKE:
             return None
         if self.state is SleepState.RAISED:
@@ -208,7 +215,8 @@ class SleepControl:
 
 
 class FlagMemory:
-    """A process's memory that the flag of one database was down, which spares publishers from reading the flag."""
+    """A publishing process's memory that no worker slept on one database (the bell's flag was down), which spares
+    publishers from reading the flag again for a short time."""
 
     __slots__ = ("_until",)
 
@@ -216,10 +224,12 @@ class FlagMemory:
         self._until = 0.0
 
     def should_ask(self, now: float) -> bool:
-        """Return True if a statement sent at `now` has to read the flag."""
+        """Return True if a publish statement sent at the time `now` has to read the bell's flag, because the last
+        answer "down" is too old."""
         return now >= self._until
 
     def note_answer(self, sent: float, rang: bool) -> None:
-        """Record whether a statement sent at `sent` found the flag up and rang."""
+        """Remember the answer to a publish statement that was sent at the time `sent`: whether it found the bell's flag
+        up and rang (notified the workers)."""
         if not rang:
             self._until = max(self._until, sent + NO_ASK_TIME)

@@ -14,7 +14,8 @@ ENDED_STATES: Final = ("dead", "discarded", "cancelled")
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """A noteworthy step in the history of a record in a subscription. A delivery at the first attempt leaves no entry.
+    """A noteworthy step in the processing of a record by a subscription, such as a failed attempt or a replay. A
+    delivery at the first attempt leaves no entry.
 
     `outcome` is failed, dead, ignored, interrupted (the process died), done (after the record was parked), repeated
     (done, and a process that died may have run the record before), skipped, replayed or discarded (by an operator), or
@@ -32,7 +33,8 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """The delivery of a record, which happened not before `after` and was saved by `before`.
+    """The completed delivery of a record to a subscription. The delivery happened not before the time `after`, and was
+    saved by the time `before`.
 
     `outcome` is delivered, repeated (a process that died may have run the record too), or ignored (`on_error` said that
     the error does not matter, or the process had no handler for the record). `process` is "pid on node". The fields are
@@ -46,7 +48,8 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class ParkedState:
-    """The parked row of a record: state, attempts, due time, time of parking, and last error with its traceback."""
+    """The parked row of a record, which holds an event that could not be finished at once: state, attempts, due time,
+    time of parking, and last error with its traceback."""
 
     state: str
     attempts: int
@@ -58,7 +61,8 @@ class ParkedState:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryFacts:
-    """The facts about a record in a subscription at one moment, as read from the database.
+    """The facts from which the status of a record in a subscription is derived, as read from the database at one
+    moment.
 
     `wanted` is False if the type filter of the subscription excludes the record. `consumed` is True if the saved cursor
     of its partition has passed the record. `owner` is the process that owns the partition. `ahead` is the number of
@@ -81,7 +85,7 @@ class DeliveryFacts:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryStatus:
-    """The status of a record in a subscription: the outcome, or the place where the record waits.
+    """The status of a record in a subscription: its outcome, or the place where the record waits and the reason.
 
     `state` is one of: waiting (not read yet, or in the memory of a process), running, retrying, deferred, scheduled,
     held, ready, dead, discarded, cancelled, delivered, ignored (`on_error` said that the error does not matter, or no
@@ -109,12 +113,14 @@ class DeliveryStatus:
 
     @property
     def may_have_run_twice(self) -> bool:
-        """True if a process that may have run the record died, and the record ran again."""
+        """True if the handler may have run twice for the record: a process that may have run it died, and the record
+        ran again."""
         return any(entry.outcome == "repeated" for entry in self.history)
 
 
 def delivery_status(facts: DeliveryFacts) -> DeliveryStatus:
-    """Return the status of a record in a subscription."""
+    """Derive the status of a record in a subscription, such as waiting, dead or delivered, from the facts read from the
+    database."""
     status = _consumed(facts) if facts.consumed and facts.parked is None else _unfinished(facts)
     last = facts.history[-1] if facts.history else None
     return replace(status, history=facts.history, attempts=status.attempts or (last.attempt if last else 0))
@@ -151,7 +157,6 @@ def _unfinished(facts: DeliveryFacts) -> DeliveryStatus:
 
 
 def _find_blocker(facts: DeliveryFacts) -> str | None:
-    """Return the reason why nothing in the record's partition makes progress, or None if there is none."""
     if facts.paused:
         return "the subscription is paused"
     return None if facts.owner is not None else f"no process owns partition {facts.partition}"

@@ -18,14 +18,15 @@ AWAIT_DIVISOR = 8
 
 
 def share(nodes: int) -> float:
-    """Return the fraction of shared turns that one of `nodes` nodes takes. Up to `FULL_SHARE_NODES` nodes take all
-    turns. Larger fleets take as many turns together as `FULL_SHARE_NODES` nodes. Each node draws anew by this fraction,
-    so when nodes leave, the others take over their turns at once."""
+    """Return the probability with which a node takes a turn at work that any of `nodes` nodes can do. Up to
+    `FULL_SHARE_NODES` nodes take all turns. Larger fleets take as many turns together as `FULL_SHARE_NODES` nodes. Each
+    node draws anew, so when nodes leave, the others take over their turns at once."""
     return min(1.0, FULL_SHARE_NODES / max(1, nodes))
 
 
 def beat_interval(nodes: int, heartbeat: float, lease: float) -> float:
-    """Return the seconds between two heartbeats of a node, for a requested interval of `heartbeat` seconds.
+    """Return the seconds between two heartbeats of a node in a fleet of `nodes` nodes, for a requested interval of
+    `heartbeat` seconds.
 
     More than `FULL_BEAT_NODES` nodes together send as many heartbeats as `FULL_BEAT_NODES` nodes, because each
     heartbeat is a commit on the server. The promise of the lease stays: a lease is renewed four times while it lasts,
@@ -34,7 +35,8 @@ def beat_interval(nodes: int, heartbeat: float, lease: float) -> float:
 
 
 def longest_tick(owned: int, lease: float, *, calm: bool) -> float:
-    """Return the most seconds between two ticks, and so between two polls that nothing has requested.
+    """Return the longest time in seconds between two ticks of a process (its regular look at the database), and so
+    between two polls that nothing has requested.
 
     A process with few partitions ticks less often. Otherwise hundreds of processes without work would cost the server a
     third of a processor. The number of owned partitions decides, from about 16 processes on. A late tick delays only
@@ -46,7 +48,7 @@ def longest_tick(owned: int, lease: float, *, calm: bool) -> float:
 
 
 def next_tick_delay(soonest: float | None, awaited: float | None, most: float = TICK) -> float:
-    """Return the seconds until the next tick, at most `most`.
+    """Return the seconds until the next tick of a process (its regular look at the database), at most `most` seconds.
 
     `soonest` is the time until the first parked row is due. `awaited` is the time for which the process has waited for
     another process to release a partition. No notification announces a release. A partition that was awaited for t

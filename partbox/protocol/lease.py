@@ -26,20 +26,21 @@ BREAK_DIVISOR = 2
 
 
 def trust_deadline(sent_at: float, lease: float) -> float:
-    """Return the time until which a process may trust a lease renewed at `sent_at`. `sent_at` is the time at which the
-    renewal was sent, in seconds of the same clock."""
+    """Return the time until which a process may trust that it still holds its lease. `sent_at` is the time at which the
+    process sent the last renewal, in seconds of the same clock."""
     return sent_at + lease * (1 - LEASE_MARGIN)
 
 
 def idle_limit(lease: float) -> float:
-    """Return the seconds without a read or a save after which a child starts no handler. The limit is less than its
-    supervisor's patience."""
+    """Return the seconds without a read or a save of progress after which a child process starts no further handler.
+    The limit is less than the time after which its supervisor gives up on it."""
     return IDLE_LEASES * lease * (1 - LEASE_MARGIN)
 
 
 @dataclass(frozen=True, slots=True)
 class ChildSigns:
-    """The signs of life of a child, as its supervisor sees them. Times are in seconds.
+    """The signs of life of a child process as its supervisor sees them, such as how long it has been silent. Times are
+    in seconds.
 
     Attributes:
         silent: Since the last tick of the child.
@@ -48,8 +49,7 @@ class ChildSigns:
         half_silent: Since the last tick of the poller or of the saver, whichever is more silent.
         idle: Time without a read or a save while the supervisor reached the database, or `stuck` if that is longer.
         has_read: False before the first read, when the child could do nothing with a partition.
-        stuck: Time for which all runners hang and no handler runs.
-    """
+        stuck: Time for which all runners hang and no handler runs."""
 
     silent: float
     handler: float | None
@@ -62,7 +62,8 @@ class ChildSigns:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """The time limits, in seconds, for a child that is silent or busy."""
+    """The time limits, in seconds, by which a supervisor decides that a child process has been silent or busy for too
+    long."""
 
     lease: float
     handler_timeout: float
@@ -70,7 +71,7 @@ class Patience:
 
 
 def should_renew_lease(signs: ChildSigns, patience: Patience) -> bool:
-    """Return True if the supervisor should renew the child's lease.
+    """Return True if the supervisor should renew the lease of its child process, which keeps the child's partitions.
 
     If the child or half of it is silent, or if the child neither reads nor saves, renew the lease only while a handler
     runs within its time limit and the child is not stopped. The handler may hold the interpreter. When it ends and the
@@ -84,8 +85,8 @@ def should_renew_lease(signs: ChildSigns, patience: Patience) -> bool:
 
 
 def should_kill(signs: ChildSigns, patience: Patience) -> bool:
-    """Return True if the supervisor should kill the child. This is so if the child was silent without a reason for two
-    leases beyond the first, was idle for two leases, or runs a handler far beyond its time limit."""
+    """Return True if the supervisor should kill the child process: it was silent without a reason for two leases beyond
+    the first, was idle for two leases, or runs a handler far beyond its time limit."""
     idle = signs.idle >= IDLE_LEASES * patience.lease
     if signs.handler is not None and signs.handler >= patience.handler_timeout + patience.drain_timeout:
         return idle or signs.silent >= patience.lease
@@ -95,8 +96,8 @@ def should_kill(signs: ChildSigns, patience: Patience) -> bool:
 
 
 class HeartbeatStreak:
-    """The period in which a supervisor has reached its database without a break. Inactivity of children during this
-    period is the children's own fault. The clock also counts suspended time."""
+    """A record of the period in which a supervisor has reached its database without a break. Inactivity of child
+    processes during this period is their own fault. The clock also counts suspended time."""
 
     def __init__(self, lease: float) -> None:
         self._lease = lease
@@ -104,7 +105,8 @@ class HeartbeatStreak:
         self._at = 0.0
 
     def note(self, now: float, *, reached: bool) -> None:
-        """Record whether a tick that ended at `now` reached the database."""
+        """Record whether the supervisor's tick that ended at `now` reached the database. A tick that did not, or a long
+        gap between ticks, breaks the streak."""
         if not reached:
             self._since = None
         elif self._since is None or breaks_watch(now - self._at, self._lease):
@@ -117,7 +119,8 @@ class HeartbeatStreak:
 
 
 class Leaseholder(Protocol):
-    """An instance as stored in the database. `left` is the rest of its `lease` in seconds, by the database's clock."""
+    """A process instance and its lease, as stored in the database. `left` is the rest of its `lease` in seconds, by the
+    database's clock."""
 
     @property
     def instance_id(self) -> UUID: ...
@@ -130,28 +133,32 @@ class Leaseholder(Protocol):
 
 
 class SeenHeartbeat(NamedTuple):
-    """A heartbeat, and the time since which it has not changed, in seconds of the watcher's monotonic clock."""
+    """A heartbeat of an instance, and the time since which a watcher has seen it unchanged, in seconds of the watcher's
+    monotonic clock."""
 
     heartbeat_at: datetime
     since: float
 
 
 class Burials(NamedTuple):
-    """The instances to bury now, and the seconds until the next instance may be due, or None if there is no other."""
+    """The process instances to bury now (declare dead, so that others take over their partitions), and the seconds
+    until the next instance may be due, or None if there is no other."""
 
     due: list[UUID]
     next_in: float | None
 
 
 def breaks_watch(pause: float, lease: float) -> bool:
-    """Return True if a pause of the watcher is so long that it has to watch for a full lease anew."""
+    """Return True if the watcher of other processes' heartbeats paused for so long (`pause` seconds) that it has to
+    watch them for a full lease anew."""
     return pause > lease / BREAK_DIVISOR
 
 
 def update_sightings(
     before: Mapping[UUID, SeenHeartbeat], instances: Iterable[Leaseholder], now: float, pause: float = 0.0
 ) -> dict[UUID, SeenHeartbeat]:
-    """Return the sightings after an observation at `now`, `pause` seconds after the observation of `before`."""
+    """Return since when each instance's heartbeat has been unchanged, after the watcher looked at the instances at the
+    time `now`. The observation of `before` was `pause` seconds earlier."""
     return {each.instance_id: _sighting(before.get(each.instance_id), each, now, pause) for each in instances}
 
 
@@ -165,21 +172,23 @@ def _sighting(seen: SeenHeartbeat | None, instance: Leaseholder, now: float, pau
 def find_burials(
     instances: Iterable[Leaseholder], seen: Mapping[UUID, SeenHeartbeat], now: float, steady_since: float | None = None
 ) -> Burials:
-    """Return the instances to bury. `seen` must have a sighting of each instance. `steady_since` is the time since
-    which the watcher has had no break. None means since the sightings."""
+    """Return the process instances to bury (declare dead) because their leases are over and their heartbeats unchanged.
+    `seen` must have a sighting of each instance. `steady_since` is the time since which the watcher has had no break.
+    None means since the sightings."""
     waits = {each.instance_id: _wait(each, seen[each.instance_id].since, now, steady_since) for each in instances}
     due = [instance for instance, wait in waits.items() if wait <= 0]
     return Burials(due, min((wait for wait in waits.values() if wait > 0), default=None))
 
 
 def _wait(instance: Leaseholder, seen_since: float, now: float, steady_since: float | None) -> float:
-    """Return the seconds until the instance may be buried. 0 or less means now."""
+    """Return the seconds until the process instance may be buried (declared dead). 0 or less means now."""
     since = seen_since if steady_since is None else max(seen_since, steady_since)
     return max(instance.left, instance.lease - (now - since))
 
 
 class Heartbeat(NamedTuple):
-    """A heartbeat as stored in the database. `left` is the rest of the `lease` in seconds, by the database's clock."""
+    """The last heartbeat of a process instance as stored in the database. `left` is the rest of the `lease` in seconds,
+    by the database's clock."""
 
     instance_id: UUID
     heartbeat_at: datetime
@@ -188,14 +197,16 @@ class Heartbeat(NamedTuple):
 
 
 class SilenceWatch:
-    """The burial rule for a watcher that has no heartbeats of its own, such as a command that waits for instances."""
+    """A detector of dead process instances for a watcher that has no heartbeats of its own, such as a command that
+    waits for instances."""
 
     def __init__(self) -> None:
         self._seen: dict[UUID, SeenHeartbeat] = {}
         self._checked_at: float | None = None
 
     def expired(self, beats: Iterable[Heartbeat], now: float) -> list[UUID]:
-        """Record the heartbeats seen at `now`, in monotonic seconds, and return the instances to bury."""
+        """Record the heartbeats seen at `now`, in monotonic seconds, and return the ids of the instances to bury
+        (declare dead) because they have been silent for too long."""
         pause = 0.0 if self._checked_at is None else now - self._checked_at
         self._checked_at = now
         instances = list(beats)

@@ -43,8 +43,8 @@ _module, _qualname = vars(type)["__module__"].__get__, vars(type)["__qualname__"
 
 
 class ErrorNames(tuple[type[BaseException] | str, ...]):
-    """Exception classes or their dotted names. Names stay unresolved until a worker starts, because they may belong to
-    the application's modules."""
+    """A tuple of exception classes or their dotted names. Names stay unresolved until a worker starts, because they may
+    belong to the application's modules."""
 
     __slots__ = ()
 
@@ -52,7 +52,8 @@ class ErrorNames(tuple[type[BaseException] | str, ...]):
         return ",".join(each if isinstance(each, str) else _name(each).removeprefix("builtins.") for each in self)
 
     def found(self) -> Errors:
-        """Return the exception classes. Raise ValueError for a name that is not the name of an exception class."""
+        """Import the named exceptions, and return all exception classes. Raise ValueError for a name that is not the
+        name of an exception class."""
         return tuple(_import_error(each) if isinstance(each, str) else each for each in self)
 
 
@@ -60,7 +61,7 @@ DEFAULT_ERRORS = ErrorNames(("OSError", "TimeoutError"))
 
 
 def parse_error_names(value: Any) -> ErrorNames:
-    """Return the exceptions that a value names: a class, a text with commas, or a list of classes and names. Raise
+    """Parse the exceptions that a setting names: a class, a text with commas, or a list of classes and names. Raise
     ValueError for anything else."""
     given = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
     errors = ErrorNames(each.strip() if isinstance(each, str) else each for each in given)
@@ -70,8 +71,8 @@ def parse_error_names(value: Any) -> ErrorNames:
 
 
 def circuit(value: Any) -> ErrorNames | None:
-    """Return the exceptions that open the circuit, as a setting gives them, or None for "off". The value "on" stands
-    for the defaults. Raise ValueError for a value that `parse_error_names` does not accept."""
+    """Parse a setting for the circuit breaker: return the exceptions that open the circuit, or None for "off". The
+    value "on" stands for the defaults. Raise ValueError for a value that `parse_error_names` does not accept."""
     if isinstance(value, str):
         value = {"off": False, "none": False, "on": True}.get(value.strip().lower(), value)
     if value is None or isinstance(value, bool):
@@ -80,7 +81,8 @@ def circuit(value: Any) -> ErrorNames | None:
 
 
 def is_outage(error: BaseException, errors: Errors) -> bool:
-    """Return True if the error, or an error in its chain of causes, says that the downstream is away."""
+    """Return True if an exception of a handler, or an exception in its chain of causes, says that the downstream
+    service is away. `errors` are the exception classes that count."""
     asked: BaseException | None = error
     for _ in range(DEPTH):
         if asked is None:
@@ -107,7 +109,8 @@ def _is_selected(kind: type[BaseException], errors: Errors) -> bool:
 
 
 def _is_answer(kind: type[BaseException]) -> bool:
-    """Return True for an OSError that is not about a connection: a local error, a wrong argument, or an answer."""
+    """Return True for an OSError class that is not about a connection: a local error, a wrong argument, or an answer of
+    the server."""
     names = {_name(each) for each in kind.__mro__}
     if issubclass(kind, LOCAL_ERRORS) or not ANSWER_ERRORS.isdisjoint(names):
         return True
@@ -136,6 +139,5 @@ def _name(kind: type) -> str:
 
 
 def _module_of(kind: type) -> str:
-    """Return the module of a class, or an empty text if its `__module__` is not a text."""
     module = _module(kind)
     return module if type(module) is str else ""

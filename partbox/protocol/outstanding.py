@@ -10,7 +10,7 @@ IDLE_PATIENCE = 30.0
 
 @dataclass(frozen=True, slots=True)
 class OutstandingWork:
-    """The unfinished work of a subscription, as saved in the database.
+    """The work that a subscription has not finished yet, as saved in the database.
 
     `unread` is True if there are records to read. `moving` is True if a partition has no owner at the moment or a
     handler has run for long, so that a lack of progress does not prove a standstill. `cursors` is the sum of all
@@ -28,17 +28,17 @@ class OutstandingWork:
 
     @property
     def is_done(self) -> bool:
-        """True if only dead, discarded and scheduled events are left."""
+        """True if the subscription has finished its work: only dead, discarded and scheduled events are left."""
         return not self.unread and not self.unfinished
 
     @property
     def progress(self) -> tuple[str, int, int]:
-        """A value that changes whenever an event is finished."""
+        """A value that changes whenever the subscription finishes an event, by which a standstill is noticed."""
         return self.cursors, self.unfinished, self.scheduled
 
     def can_progress(self, patience: float) -> bool:
-        """Return True if some of the work may run within `patience` seconds. A scheduled event must also be due
-        soon."""
+        """Return True if some of the subscription's unfinished work may run within `patience` seconds. A scheduled
+        event must also be due soon."""
         if self.paused or patience <= 0:
             return False
         if self.unread or (self.due_in is not None and self.due_in <= patience):
@@ -47,15 +47,15 @@ class OutstandingWork:
 
 
 class Standstill:
-    """A stopwatch for the time in which a subscription has finished nothing."""
+    """A stopwatch for the time in which a subscription has finished no event."""
 
     def __init__(self) -> None:
         self._progress: tuple[str, int, int] | None = None
         self._since = 0.0
 
     def is_over(self, work: OutstandingWork, patience: float, now: float) -> bool:
-        """Return True if none of the work can run before the patience ends. The patience starts anew with each finished
-        event."""
+        """Return True if waiting for the subscription is pointless, because none of its work can run before `patience`
+        seconds end. The seconds count anew from each finished event."""
         if work.moving or work.progress != self._progress:
             self._progress, self._since = work.progress, now
         return not work.can_progress(self._since + patience - now)

@@ -30,8 +30,8 @@ def free_empty_tables(*tables: dict[Any, Any]) -> None:
 
 @dataclass(slots=True)
 class LatePage:
-    """A page with late records that are unfinished, and the page before it. `read_before` counts the new records of all
-    earlier pages."""
+    """A page with late records (visible only after records with higher ids were read) that are not finished, and the
+    page before it. `read_before` counts the new records of all earlier pages."""
 
     before: Page
     page: Page
@@ -42,7 +42,7 @@ class LatePage:
 
 @dataclass(frozen=True, slots=True)
 class SaveTarget:
-    """A cursor that may be saved.
+    """A cursor (reading position in a partition) that may be saved now, because the records before it are finished.
 
     `passed` is the number of new records that the cursor passes, and `for_good` the number that it passes for good. The
     other passed records were read in later pages than the cursor's page. The cursor's snapshot may not see some of
@@ -56,7 +56,8 @@ class SaveTarget:
 
 @dataclass(slots=True)
 class Progress:
-    """The progress of one partition since it was claimed at `page` and `last_id`.
+    """The progress of one partition since the process claimed it at `page` and `last_id`: the records read, and the
+    records finished.
 
     Finished records that are not saved are kept with their event ids (empty for parked records). After a lost
     connection, a record that is read again can thus be distinguished from a new record with the same id. Nearly all
@@ -81,7 +82,8 @@ class Progress:
     _floor_raises: deque[int] = field(default_factory=deque)
 
     def take_page(self, page: Page, late: Sequence[int], new: list[int], raised_to: int = 0) -> None:
-        """Add an uncut page: its late ids, its new ids in order, and the id to which L is raised after it, or 0."""
+        """Add a page that was read in one piece: the ids of its late records, the ids of its new records in order, and
+        the id to which the last id L is raised after it, or 0."""
         if late or self.late:
             self.take_piece(page, late, last=True)
         else:
@@ -97,7 +99,8 @@ class Progress:
             self._floor_raises.append(raised_to)
 
     def take_piece(self, page: Page, late: Iterable[int], last: bool) -> None:
-        """Add a piece of a cut page. All pieces belong to the page of the first piece."""
+        """Add a piece of a cut page, a page that is read in several polls. All pieces belong to the page of the first
+        piece."""
         ids = set(late)
         if self.late and self.late[-1].cut:
             self.late[-1].unfinished |= ids
@@ -114,7 +117,8 @@ class Progress:
             self.page = page
 
     def finish(self, ids: list[int], event_ids: list[bytes]) -> None:
-        """Record that records are finished."""
+        """Record that the records with these ids are finished: their handlers are done, or they are parked (with an
+        empty event id)."""
         count, unread = len(ids), self._unread
         if count and unread[:count] == ids:
             del unread[:count]
@@ -123,61 +127,64 @@ class Progress:
             self._finished.update(zip(ids, event_ids, strict=True))
 
     def unfinish(self, record_id: int) -> None:
-        """Take back that a record is finished: its transaction was rolled back, and it has to be read again."""
+        """Take back that a record is finished, because its transaction was rolled back and the record has to be read
+        again."""
         self._finished.pop(record_id, None)
         if (at := self._passed_index(record_id)) is not None:
             del self._passed[at], self._passed_event_ids[at]
 
     def refinish(self, record_id: int, event_id: bytes) -> None:
-        """Replace the event id of a finished record: it was parked before, and is done now."""
+        """Replace the event id of a finished record that was parked before (with an empty event id) and whose handler
+        is done now."""
         if record_id in self._finished:
             self._finished[record_id] = event_id
         elif (at := self._passed_index(record_id)) is not None:
             self._passed_event_ids[at] = event_id
 
     def has_finished(self, record_id: int) -> bool:
-        """Return True if the record is finished and not saved."""
+        """Return True if the record is finished and this is not yet saved in the database."""
         return record_id in self._finished or self._passed_index(record_id) is not None
 
     def count_finished(self) -> int:
-        """Return the number of records that are finished and not saved."""
+        """Return the number of records of the partition that are finished but not yet saved as finished."""
         return len(self._finished) + len(self._passed)
 
     def unfinished(self) -> list[int]:
-        """Return the ids of all records that were read and are not finished."""
+        """Return the ids of all records of the partition that were read and are not finished."""
         late = (id for page in self.late for id in page.unfinished)
         return [id for id in (*late, *self._unread) if id not in self._finished and id not in self._floor_raises]
 
     def done(self) -> list[RecordKey]:
-        """Return (id, event id) of each record that is done and not saved. Parked records are left out."""
+        """Return (id, event id) of each record whose handler is done and whose completion is not saved yet. Parked
+        records are left out."""
         passed = zip(self._passed, self._passed_event_ids, strict=True)
         return [pair for pair in (*passed, *self._finished.items()) if pair[1]]
 
     def unsaved(self) -> int:
-        """Return the number of new records read above the saved last id."""
+        """Return the number of new records of the partition that were read above the saved last id."""
         return self.read_new - self.saved_passed
 
     def read_id(self) -> int:
-        """Return the highest id that was read."""
+        """Return the highest record id that was read in the partition."""
         return max(self.last_id, *self._unread[-1:], max(self._finished, default=0))
 
     def count_in_flight(self) -> int:
-        """Return the number of new records that were read and are not finished. The number is too low by the number of
-        late records that are finished."""
+        """Return the number of new records of the partition that were read and are not finished. The number is too low
+        by the number of late records that are finished."""
         return len(self._unread) - len(self._floor_raises) - len(self._finished)
 
     def count_finished_ever(self) -> int:
-        """Return the number of records that were finished since the claim."""
+        """Return the number of records of the partition that were finished since this process claimed it."""
         return self._forgotten + self.count_finished()
 
     def waiting(self) -> int:
-        """Return the number of records, new and late, that were read and are not finished."""
+        """Return the number of records of the partition, new and late, that were read and are not finished."""
         late = sum(len(page.unfinished) for page in self.late) + len(self._passed_late)
         return max(0, len(self._unread) - len(self._floor_raises) + late - len(self._finished))
 
     def next_to_finish(self, taken: Container[int] = ()) -> int | None:
-        """Return the first new id that is neither finished nor in `taken`. If that record finishes next, the save
-        passes it for good. Return None if there is no such id, or while a late record is unfinished."""
+        """Return the id of the new record whose completion would let the next save pass it for good: the first that is
+        neither finished nor in `taken`. Return None if there is no such id, or while a late record is unfinished."""
         self._pass_finished()
         if any(page.cut or not self._finished.keys() >= page.unfinished for page in self.late):
             return None
@@ -185,28 +192,28 @@ class Progress:
         return next((id for id in self._unread if not any(id in each for each in skipped)), None)
 
     def target(self) -> SaveTarget:
-        """Return the cursor that may be saved now, by the save rule."""
+        """Return the furthest cursor that may be saved now: no record that it counts as consumed may be unfinished."""
         self._pass_finished()
         page, read = self._page_for(self.last_id)
         return SaveTarget(page, self.last_id, self.passed, min(read, self.passed))
 
     def passes(self, target: SaveTarget, record_id: int) -> bool:
-        """Return True if `target`, made just now, passes a given new record for good. The record has to have finished
-        since the last save."""
+        """Return True if saving the cursor `target`, made just now, settles a given new record for good, so that no
+        later reader gets it again. The record has to have finished since the last save."""
         for_good = target.for_good - self._passed_for_good
         return for_good > 0 and self._passed[for_good - 1] >= record_id
 
     def release_target(self) -> SaveTarget:
-        """Return the cursor of a release. Every record up to the highest finished id is finished, or is parked by this
-        save."""
+        """Return the cursor to save when the process gives up the partition. Every record up to the highest finished id
+        is finished, or is parked by this save."""
         self._pass_finished()
         # A finished id that was passed is at most `last_id`.
         highest = max(self._finished, default=0)
         return SaveTarget(self.page, max(self.last_id, highest), self.read_new, self.passed)
 
     def saved(self, target: SaveTarget) -> None:
-        """Forget the records that the committed `target` passes. A late record above the target's last id is a new
-        record for the saved cursor, so it is kept."""
+        """Forget the finished records that the cursor `target`, now committed, passes. A late record above the target's
+        last id is a new record for the saved cursor, so it is kept."""
         finished = self._finished
         self.saved_passed, before = target.passed, self.count_finished()
         more = max(0, target.for_good - self._passed_for_good)
@@ -222,7 +229,8 @@ class Progress:
         self._forgotten += before - self.count_finished()
 
     def _pass_finished(self) -> None:
-        """Move L over the finished prefix of the new records, and over raises of L that follow it."""
+        """Move the last id L over the new records that finished without a gap, and over raises of L that follow
+        them."""
         unread, raises, finished = self._unread, self._floor_raises, self._finished
         while True:
             if finished:
@@ -246,7 +254,8 @@ class Progress:
         return at if at < len(self._passed) and self._passed[at] == record_id else None
 
     def _page_for(self, last_id: int) -> tuple[Page, int]:
-        """Return page k of the save rule, and the number of new records that were read in pages 1…k."""
+        """Return the newest page whose snapshot may be saved with `last_id` (all its late records up to that id are
+        finished, as in all pages before it), and the number of new records that were read up to that page."""
         finished = self._finished
         while self.late and not self.late[0].cut and all(id in finished for id in self.late[0].unfinished):
             self._passed_late.extend(self.late.popleft().unfinished)

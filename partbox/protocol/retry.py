@@ -27,18 +27,20 @@ GRAMMAR = 'write it like "exponential:0.2:60:2+jitter" (base, cap, multiplier) o
 
 @runtime_checkable
 class RetryPolicy(Protocol):
-    """A policy for failed events. The methods of a policy must not block and must be pure except for jitter. The
-    callers are the thread that ran the handler, or the event loop."""
+    """A policy that decides whether and when a failed event is tried again. Its methods must not block and must be pure
+    except for jitter. They are called by the thread that ran the handler, or by the event loop."""
 
     def should_retry(self, error: BaseException) -> bool:
-        """Return True if another attempt may help. False makes the event dead at once."""
+        """Return True if another attempt at the event may succeed after this error. False makes the event dead at
+        once."""
 
     def next_delay(self, attempt: int) -> float | timedelta:
-        """Return the delay (seconds or timedelta, >= 0) after the failed attempt number `attempt`, from 1."""
+        """Return the delay before the next attempt (seconds or timedelta, >= 0), after the failed attempt number
+        `attempt`, counted from 1."""
 
 
 def delay_of(value: object) -> float:
-    """Return a delay given by an application's code as seconds, >= 0 and possibly infinite. Raise TypeError or
+    """Convert a delay given by an application's code into seconds, >= 0 and possibly infinite. Raise TypeError or
     ValueError if the value is not a delay. The methods of a hostile number may raise any exception."""
     if isinstance(value, timedelta):
         value = value / timedelta(seconds=1)
@@ -56,9 +58,9 @@ def delay_of(value: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """A delay of min(cap, base * multiplier ** (attempt - 1)) seconds. `include` names the only exceptions that are
-    retried. If it is empty, all are. `exclude` names exceptions that are not retried. Subclasses count, and `exclude`
-    takes precedence over `include`."""
+    """A retry policy with growing delays: min(cap, base * multiplier ** (attempt - 1)) seconds. `include` names the
+    only exceptions that are retried. If it is empty, all are. `exclude` names exceptions that are not retried.
+    Subclasses count, and `exclude` takes precedence over `include`."""
 
     base: float = 0.2
     cap: float = 60.0
@@ -90,7 +92,8 @@ class Exponential:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A constant delay of `delay` seconds. `include` and `exclude` work as in `Exponential`."""
+    """A retry policy with a constant delay of `delay` seconds. `include` names the only exceptions that are retried
+    (all if it is empty), and `exclude` the exceptions that are not, which takes precedence. Subclasses count."""
 
     delay: float
     include: Errors = ()
@@ -112,7 +115,8 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Jittered:
-    """The capped delay of another policy, times a random factor, or plus up to `add` seconds."""
+    """A retry policy that randomizes the capped delays of another policy: times a random factor, or plus up to `add`
+    seconds."""
 
     policy: RetryPolicy
     factor: tuple[float, float] | None = None
@@ -146,8 +150,8 @@ class Jittered:
 
 
 def policy_of(value: object) -> RetryPolicy:
-    """Return `value` if it is a policy, or the policy that a text in the grammar above describes. Raise ValueError for
-    anything else."""
+    """Return the retry policy that a text such as "exponential:0.2:60:2+jitter" describes, or `value` itself if it is a
+    policy. Raise ValueError for anything else."""
     if isinstance(value, RetryPolicy) and not isinstance(value, type):
         return value
     if not isinstance(value, str):

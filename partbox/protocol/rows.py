@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 
 class TickPartition(NamedTuple):
-    """A partition as read by a tick."""
+    """A partition of a subscription as a worker process reads it at each tick (its regular look at the database):
+    whether it is assigned, owned or free, and its version numbers."""
 
     partition: int
     assigned: bool
@@ -17,9 +18,9 @@ class TickPartition(NamedTuple):
 
 
 class OwnedPartition(NamedTuple):
-    """An owned partition with its saved cursor. `suspect_until` is set if the last owner died. A record up to this id
-    may have killed it. `pause` is set if the partition was claimed just now, and is the time in seconds since the last
-    owner released it."""
+    """A partition that this process owns, with its saved cursor. `suspect_until` is set if the last owner died: a
+    record up to this id may have killed it. `pause` is set if the partition was claimed just now, and is the time in
+    seconds since the last owner released it."""
 
     partition: int
     epoch: int
@@ -32,8 +33,9 @@ class OwnedPartition(NamedTuple):
 
 
 class CursorSave(NamedTuple):
-    """The state of one partition to save. A `snapshot` of None leaves the cursor unchanged. A `last_id` of None leaves
-    the cursor's position in the log unchanged, because no record has been finished since the last save."""
+    """The reading position of one partition, as a save writes it to the database. A `snapshot` of None leaves the
+    cursor unchanged. A `last_id` of None leaves the cursor's position in the log unchanged, because no record has been
+    finished since the last save."""
 
     partition: int
     epoch: int
@@ -44,7 +46,8 @@ class CursorSave(NamedTuple):
 
 
 class StoredRow(NamedTuple):
-    """A parked row as stored in the database. `due` is in seconds from now.
+    """The row of a parked event (set aside because it could not run) as read from the database. `due` is in seconds
+    from now.
 
     `started` means that the row was charged and that its process may have died of it. `error` is only read for dead
     rows. `waits` means that the row waits for a permit or a time. A blocking row that waits for a permit is due at
@@ -63,8 +66,9 @@ class StoredRow(NamedTuple):
 
 
 class LooseRows(NamedTuple):
-    """The stored rows of a partition that block nothing: rows that count against the brake, and rows that wait. `turns`
-    are the ids of the rows that wait for a permit, the earliest due row first."""
+    """The stored rows of a partition's parked events that block no later events: rows that count against the brake
+    (with too many of them, the partition is not read further), and rows that wait. `turns` are the ids of the rows that
+    wait for a permit, the earliest due row first."""
 
     open: int = 0
     waiting: int = 0
@@ -73,7 +77,7 @@ class LooseRows(NamedTuple):
 
 @dataclass(slots=True)
 class ParkedSave:
-    """A parked row as a save sends it.
+    """The row of a parked event (set aside because it could not run) as a save writes it to the database.
 
     `delay` is in seconds from the database's now. `due` is an ISO timestamp. `trace` belongs to `error`. If `error` is
     None, the stored error and traceback stay. Both also stay if `is_wait` is set and there is a stored error. `new`
@@ -101,7 +105,7 @@ class ParkedSave:
     seconds: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object that `save` takes."""
+        """Return the row as the JSON object that the database function `save` takes."""
         return {
             "p": self.partition,
             "id": self.record_id,
@@ -125,7 +129,8 @@ class ParkedSave:
 
 
 class IgnoredEvent(NamedTuple):
-    """An event that failed and counts as done because `on_error` says so. The last attempt is stored as a row."""
+    """An event whose handler failed but that counts as done, because the handler's `on_error` says so. The last attempt
+    is stored as a row."""
 
     record_id: int
     attempts: int
@@ -133,19 +138,20 @@ class IgnoredEvent(NamedTuple):
     seconds: float | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object that `save` takes."""
+        """Return the ignored event as the JSON object that the database function `save` takes."""
         id, attempts, error, seconds = self
         return {"id": id, "n": attempts, "o": "ignored", "e": error, "sec": seconds}
 
 
 class ProgressNote(NamedTuple):
-    """A note of how far a partition had been read: nothing above `read_id` when the save was gathered."""
+    """A note, stored with a save, of how far a partition had been read: nothing above `read_id` when the save was
+    gathered."""
 
     partition: int
     read_id: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object that `save` takes."""
+        """Return the note as the JSON object that the database function `save` takes."""
         return {"p": self.partition, "r": self.read_id}
 
 

@@ -28,7 +28,8 @@ SMALL_DEFAULT = 2 << 20
 
 
 class Segment(NamedTuple):
-    """A segment of the log. The ids and ages (seconds) of the oldest and newest record are None while it is empty."""
+    """A segment of the log (the part of its table that holds one range of record ids). The ids and ages (seconds) of
+    the oldest and newest record are None while it is empty."""
 
     name: str
     lower: int | None
@@ -41,7 +42,8 @@ class Segment(NamedTuple):
 
 
 class EventTrigger(NamedTuple):
-    """An event trigger of the database that runs when segments are created or dropped, and its function."""
+    """A PostgreSQL event trigger that runs when segments of the log's table are created or dropped, with the function
+    that it calls."""
 
     name: str
     event: str
@@ -52,35 +54,37 @@ class EventTrigger(NamedTuple):
 
 
 class DrawnIds(NamedTuple):
-    """A number of ids that were drawn in the last `seconds`."""
+    """The number of record ids that were drawn in the last `seconds` seconds, from which the speed of publishing is
+    estimated."""
 
     ids: int
     seconds: float
 
 
 class IdRange(NamedTuple):
-    """The ids from `lower` up to but excluding `upper`."""
+    """A range of record ids, from `lower` up to but excluding `upper`."""
 
     lower: int
     upper: int
 
 
 def id_rate(stretches: Iterable[DrawnIds]) -> float:
-    """Return the ids drawn per second in the fastest of the given periods. A short burst counts as an hour's ids."""
+    """Return the record ids drawn per second in the fastest of the given periods. A short burst counts as an hour's
+    ids."""
     return max((each.ids / max(each.seconds, HOUR) for each in stretches), default=0.0)
 
 
 def segment_length(ids_a_second: float, retain: float, most: float | None = None) -> int:
-    """Return the number of ids of a new segment, in whole millions. The segment gets a tenth of the ids that are drawn
-    in the retention (seconds), at most `most`."""
+    """Return the number of record ids that a new segment of the log gets, in whole millions: a tenth of the ids that
+    are drawn in the retention `retain` (seconds), at most `most`."""
     ids = ids_a_second * retain / SEGMENTS_RETAINED
     ids = min(ids, most) if most else ids
     return int(min(max(ids, SMALLEST), LARGEST) // 1_000_000) * 1_000_000
 
 
 def length_for_size(segments: Sequence[Segment], retain_size: int | None) -> float | None:
-    """Return the number of ids in a tenth of `retain_size` bytes, by the mean size of the records so far. Return None
-    if there is no limit or no record to measure."""
+    """Return the number of record ids that fill a tenth of `retain_size` bytes (the size limit of the log), by the mean
+    size of the records so far. Return None if there is no limit or no record to measure."""
     full = [each for each in segments if each.size and each.oldest is not None and each.newest is not None]
     ids = sum((each.newest or 0) - (each.oldest or 0) for each in full)
     size = sum(each.size for each in full)
@@ -92,18 +96,21 @@ def default_segment(segments: Iterable[Segment]) -> Segment | None:
 
 
 def has_large_default(segments: Iterable[Segment]) -> bool:
-    """Return True if a new segment may only be attached after a proof that the default segment has none of its ids."""
+    """Return True if the default segment is so large that a new segment may only be attached after a proof that the
+    default segment has none of its ids."""
     found = default_segment(segments)
     return found is not None and found.size > SMALL_DEFAULT
 
 
 def count_ahead(segments: Iterable[Segment], drawn: int) -> int:
-    """Return the number of segments that begin above the newest id."""
+    """Return the number of segments of the log that are ready for future records, because they begin above the newest
+    id."""
     return sum(1 for each in segments if each.lower is not None and each.lower > drawn)
 
 
 def segments_to_add(segments: Sequence[Segment], drawn: int, ids_a_second: float, ids: int) -> list[IdRange]:
-    """Return the segments of `ids` ids each to create now, in order. Return none while enough lie ahead.
+    """Return the id ranges of the segments that have to be created now, in order, with `ids` ids each. Return none
+    while enough segments lie ahead of the newest id.
 
     The new segments follow the last segment. If its end is too near, or the default segment holds an id beyond it, they
     begin above both the newest id and all ids in the default segment. Ids drawn until then go to the default segment.
@@ -130,16 +137,17 @@ def _start(segments: Sequence[Segment], drawn: int, ids_a_second: float) -> int:
 
 
 def must_end_proof(proof: IdRange, drawn: int) -> bool:
-    """Return True if a proof that a killed process left must end, because publishing may soon reach its ids."""
+    """Return True if the proof of an id range (a constraint that no record of the default segment lies in it), left by
+    a killed process, must be removed, because publishing may soon reach these ids."""
     return proof.lower - drawn < PROOF_LEAD / 2
 
 
 def list_expired(
     segments: Sequence[Segment], drawn: int, retain: float, retain_size: int | None
 ) -> Iterator[tuple[Segment, bool]]:
-    """Yield the full segments that have expired, the oldest first, each with True if the log's size is the reason. A
-    segment expires when its newest record is older than `retain` seconds. A segment of any age also expires while that
-    segment and the segments after it have more than `retain_size` bytes."""
+    """Yield the full segments of the log that may be dropped, the oldest first, each with True if the log's size is the
+    reason. A segment expires when its newest record is older than `retain` seconds. A segment of any age also expires
+    while that segment and the segments after it have more than `retain_size` bytes."""
     # For each segment, the size of the log from that segment to the newest.
     sizes = list(accumulate((each.size for each in reversed(segments)), initial=0))[:0:-1]
     for each, rest in zip(segments, sizes, strict=True):
@@ -152,10 +160,11 @@ def list_expired(
 
 
 def has_expired_records(segment: Segment, retain: float) -> bool:
-    """Return True if the oldest record of the segment is older than the retention (seconds)."""
+    """Return True if the segment contains a record to purge, because its oldest record is older than the retention
+    `retain` (seconds)."""
     return segment.oldest_age is not None and segment.oldest_age > retain
 
 
 def empty_segments(segments: Iterable[Segment], drawn: int) -> list[Segment]:
-    """Return the empty segments that will never receive a record."""
+    """Return the empty segments of the log that will never receive a record, because the newest id lies beyond them."""
     return [each for each in segments if each.upper is not None and each.upper - 1 <= drawn and each.oldest is None]

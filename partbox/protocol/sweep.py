@@ -35,9 +35,9 @@ STRETCH = 4
 
 
 class Sweep(NamedTuple):
-    """A scan of the ids in (start, end] for at most `most` records. `last_ids` maps the partitions that take part to
-    their last ids. The partitions in `waiting` get no new records in this poll. Each partition that is behind gets room
-    for `more` additional records."""
+    """A single scan of the log in id order, over the ids in (start, end] and for at most `most` records, instead of one
+    search for each partition. `last_ids` maps the partitions that take part to their last ids. The partitions in
+    `waiting` get no new records in this poll. Each partition that is behind gets room for `more` additional records."""
 
     start: int
     end: int
@@ -47,8 +47,8 @@ class Sweep(NamedTuple):
     more: int = 0
 
     def room(self, ask: ReadRequest, widest: int) -> int:
-        """Return the room of one request. For partitions that take part or that are behind, the room can be as much as
-        `widest`."""
+        """Return the number of new records that one partition may get in this poll. For partitions that take part or
+        that are behind, the room can be as much as `widest`."""
         if ask.partition in self.last_ids:
             return widest
         if ask.partition in self.waiting:
@@ -57,18 +57,19 @@ class Sweep(NamedTuple):
         return min(ask.room + self.more, widest) if is_behind else ask.room
 
     def rooms_beside(self, asks: Iterable[ReadRequest]) -> list[int]:
-        """Return the room of each request in the rest of the poll, where partitions of the sweep get no new records."""
+        """Return the number of new records that each partition may get in the rest of the poll. Partitions that the
+        sweep reads get none."""
         return [0 if ask.partition in self.last_ids else ask.room for ask in asks]
 
     def is_cut(self, records: int, hi: int) -> bool:
-        """Return True if the sweep, which returned `records` records, may have left records up to `hi`."""
+        """Return True if the sweep, which returned `records` records, may have left out records with ids up to `hi`."""
         return records >= self.most or self.end < hi
 
 
 def sweep(asks: Iterable[ReadRequest], hi: int) -> Sweep | None:
-    """Return the sweep for requests that lie close together, or None if no sweep is worthwhile. All requests must have
-    a backlog. The sweep returns as many records as the partitions have room for together. `hi` is the ceiling of the
-    poll."""
+    """Plan a sweep (one scan for all partitions) for the requests that lie close together in the log, or return None if
+    no sweep is worthwhile. All requests must have a backlog. The sweep returns as many records as the partitions have
+    room for together. `hi` is the ceiling of the poll."""
     roomy = sorted((ask for ask in asks if ask.room > 0), key=_last_id)
     if len(roomy) < MIN_PARTITIONS:
         return None
@@ -91,8 +92,8 @@ def sweep(asks: Iterable[ReadRequest], hi: int) -> Sweep | None:
 
 
 def brief_sweep(asks: Iterable[ReadRequest], hi: int) -> Sweep | None:
-    """Return the sweep that finds everything new for the requests. Return None if there are more ids up to `hi` than a
-    scan should pass, or than one of the partitions has room for."""
+    """Plan a sweep (one scan for all partitions) that finds everything new for the requests if hardly anything is new.
+    Return None if there are more ids up to `hi` than a scan should pass, or than one of the partitions has room for."""
     roomy = [ask for ask in asks if ask.room > 0]
     start = min(map(_last_id, roomy), default=hi)
     if hi - start > len(roomy) or any(hi - ask.last_id > ask.room for ask in roomy):

@@ -21,7 +21,7 @@ _EVENT = re.compile(r"""DeliveredEvent\((?:'[^'\n]*+'|"[^"\n]*+"), id=\d{1,20}, 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The form in which an event is parked.
+    """The decision on an event that is not done: how to park it, such as for a retry, a later time, or as dead.
 
     `attempts` counts the charged attempts so far. `delay` is in seconds, and None if the event never becomes due by
     itself. `error` is the reason. `policy_error` is an error of the application's retry policy, in place of which
@@ -43,7 +43,8 @@ class Verdict:
 
     @property
     def outcome(self) -> str | None:
-        """The outcome of the attempt as stored in table `attempt`, or None if no attempt has failed."""
+        """The outcome of a failed attempt ("dead" or "failed") as stored in the table `attempt`, or None if no attempt
+        has failed."""
         if self.state is RowState.DEAD:
             return "dead"
         failed = self.state is RowState.RETRYING or (self.state is RowState.DEFERRED and self.seconds is not None)
@@ -51,7 +52,8 @@ class Verdict:
 
 
 class FailurePolicy(Protocol):
-    """A handler's options for failures. See `Handler`."""
+    """The options of a handler for failures: its retry policy, the greatest number of attempts, and whether a failed or
+    dead event blocks its key."""
 
     @property
     def retry(self) -> RetryPolicy: ...
@@ -65,7 +67,7 @@ class FailurePolicy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Deferral:
-    """A request to put an event off without charging an attempt: a circuit is open, or there is no handler yet.
+    """A request to put an event off without counting an attempt, because a circuit is open or there is no handler yet.
     `is_wait` means that the event was not handed over, so an earlier error stays its last error."""
 
     delay: float
@@ -74,9 +76,9 @@ class Deferral:
 
 
 def judge(policy: FailurePolicy, attempts: int, result: object, limit: int, advice: Advice = None) -> Verdict | None:
-    """Return the verdict on a handler's result or exception after `attempts` earlier attempts, or None if done.
-    `advice` is the answer of the handler's `on_error` to an exception. At most `limit` characters of an error's text
-    are kept."""
+    """Decide what happens to an event after its handler returned `result` or raised it, with `attempts` earlier
+    attempts. Return None if the event is done. `advice` is the answer of the handler's `on_error` to an exception. At
+    most `limit` characters of an error's text are kept."""
     match result:
         case None | Done():
             return None
@@ -100,7 +102,7 @@ def judge(policy: FailurePolicy, attempts: int, result: object, limit: int, advi
 
 
 def wrong_outcome(result: object) -> TypeError:
-    """Return the exception for a handler that returned an object of a wrong type."""
+    """Return the TypeError that explains that a handler returned an object of a wrong type."""
     return TypeError(f"a handler may return None, Done, RetryAfter or Dead, not {type(result).__name__}")
 
 
@@ -124,14 +126,16 @@ def _follow_advice(
 def _retry(
     policy: FailurePolicy, attempts: int, delay: float, text: str, policy_error: BaseException | None = None
 ) -> Verdict:
-    """Return a verdict with another attempt, or a dead verdict if no attempt is left. `delay` comes from `delay_of`."""
+    """Return a verdict that schedules another attempt, or a dead verdict if no attempt is left. `delay` comes from
+    `delay_of`."""
     if policy.max_attempts is not None and attempts >= policy.max_attempts:
         return _dead_verdict(policy, attempts, text)
     return Verdict(RowState.RETRYING, attempts, min(delay, MAX_DELAY), policy.on_failure == "block", text, policy_error)
 
 
 def _retry_after(policy: FailurePolicy, attempts: int, error: BaseException, delay: object, limit: int) -> Verdict:
-    """Return a verdict with the delay that the application asked for. If it is not a delay, the policy decides."""
+    """Return a verdict that retries the event after the delay that the application asked for. If `delay` is not a
+    delay, the retry policy decides."""
     try:
         seconds = delay_of(delay)
     except BaseException as wrong:
@@ -157,8 +161,8 @@ def _failure_verdict(policy: FailurePolicy, attempts: int, error: BaseException,
 
 
 def _ask_policy(policy: FailurePolicy, attempts: int, error: BaseException, text: str, limit: int) -> Verdict:
-    """Return the verdict of the retry policy. The policy may be the application's own, so its answer counts only if it
-    is a delay."""
+    """Return the verdict that the handler's retry policy gives on an error. The policy may be the application's own, so
+    its answer counts only if it is a delay."""
     policy_error: BaseException | None = None
     try:
         retry, delay = bool(policy.retry.should_retry(error)), FALLBACK_DELAY
@@ -174,17 +178,20 @@ def _ask_policy(policy: FailurePolicy, attempts: int, error: BaseException, text
 
 
 def describe(error: BaseException, limit: int) -> str:
-    """Return the type and the text of an exception, in at most `limit` characters, in a form that can be stored."""
+    """Return the type and the text of an exception in at most `limit` characters, in a form that can be stored in the
+    database."""
     return storable_text(f"{error_name(error)}: {text_of(error)}", limit)
 
 
 def storable_text(text: str, limit: int) -> str:
-    """Return at most `limit` characters of the text, in a form that can be stored."""
+    """Return at most `limit` characters of the text, without secrets and without characters that PostgreSQL cannot
+    store."""
     # Masked or replaced parts become shorter, so start with twice the limit.
     return clean_text(text[: 2 * limit])[:limit]
 
 
 def clean_text(text: str) -> str:
-    """Return the text as it is stored: without secrets and `repr`s of events, with NUL and lone surrogates escaped."""
+    """Return an error's text in the form in which it is stored: without secrets and `repr`s of events, with NUL and
+    lone surrogates escaped."""
     shown = _EVENT.sub("the event", masked(text))
     return shown.replace("\0", "\\0").encode(errors="backslashreplace").decode()

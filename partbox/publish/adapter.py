@@ -31,9 +31,10 @@ Parameters = Mapping[str, Any]
 
 
 class Library:
-    """The part that synchronous and asynchronous adapters share. `on_commit` and `on_rollback` are called only for ends
-    of the transaction that `tells` contains. `savepoint_mark` and `wake_after_commit` work as in `EndReporter`. The
-    defaults suit a library that tracks savepoints itself."""
+    """The base class of the synchronous and asynchronous adapters, by which partbox publishes on another library's
+    connection. `on_commit` and `on_rollback` are called only for ends of the transaction that `tells` contains.
+    `savepoint_mark` and `wake_after_commit` work as in `EndReporter`. The defaults suit a library that tracks
+    savepoints itself."""
 
     # True if `copy` is implemented.
     copies: bool = False
@@ -48,24 +49,25 @@ class Library:
         self.conn = conn
 
     def end_reporter(self) -> EndReporter:
-        """Return the object that reports the end of the transaction."""
+        """Return the object that reports how the connection's transaction ends, to which hooks are attached."""
         return self
 
     def database(self) -> Hashable | None:
         """Return a key that distinguishes the connection's database from others, or None if it is unknown. A publish
-        reads the bell's flag unless this process has just found the flag of that database down. Called after
-        `require_transaction`."""
+        reads the bell's flag (whether a worker sleeps) unless this process has just found the flag of that database
+        down. Called after `require_transaction`."""
         return None
 
     def savepoint_mark(self) -> int | None:
         return None
 
     def on_commit(self, call: EndCallback) -> None:
-        """Call `call` once the writes so far are committed. Do not call it if a rollback to a savepoint undoes them."""
+        """Call `call` once the transaction's writes so far are committed. Do not call it if a rollback to a savepoint
+        undoes them."""
         raise NotImplementedError
 
     def on_rollback(self, call: EndCallback) -> None:
-        """Call `call` once the writes so far are rolled back, to a savepoint or entirely."""
+        """Call `call` once the transaction's writes so far are rolled back, to a savepoint or entirely."""
         raise NotImplementedError
 
     def wake_after_commit(self, call: EndCallback) -> None:
@@ -74,8 +76,8 @@ class Library:
 
 
 class Unreported(Library):
-    """The shared part of adapters whose library reports no end. `outbox.transaction(conn)`, if open, reports it
-    instead."""
+    """The base class of adapters whose library does not report the end of a transaction. `outbox.transaction(conn)`, if
+    open, reports it instead."""
 
     def __init__(self, conn: Any) -> None:
         self.conn = conn
@@ -88,8 +90,8 @@ class Unreported(Library):
 
 
 class Adapter(Library):
-    """An adapter of a synchronous library. Subclasses override `in_transaction` and `execute`, and other methods if the
-    library allows a better way."""
+    """The base class of adapters by which partbox publishes on connections of a synchronous library. Subclasses
+    override `in_transaction` and `execute`, and other methods if the library allows a better way."""
 
     def in_transaction(self) -> bool:
         """Return True if statements now become part of a transaction that the caller ends. May raise PublishError."""
@@ -100,22 +102,24 @@ class Adapter(Library):
         raise NotImplementedError
 
     def copy(self, step: Copy) -> int:
-        """Execute a COPY, and return the number of rows that PostgreSQL has counted. Called only if `copies` is
-        True."""
+        """Execute the COPY statement of a publish, and return the number of rows that PostgreSQL has counted. Called
+        only if `copies` is True."""
         raise NotImplementedError
 
     def require_transaction(self) -> None:
-        """Raise PublishError if there is no transaction."""
+        """Raise PublishError if the connection is in no transaction of which the event could become a part."""
         if not self.in_transaction():
             raise PublishError(f"{NO_TRANSACTION}: {self.remedy}")
 
     def run(self, steps: Steps[T]) -> T:
-        """Run the steps of a publish, and return their result."""
+        """Execute the statements of a publish, given as a generator of steps, on the connection, and return the
+        generator's result."""
         return run_steps(steps, lambda step: step.run_through(self))
 
 
 class AsyncAdapter(Library):
-    """The counterpart of `Adapter` for an asynchronous library."""
+    """The base class of adapters by which partbox publishes on connections of an asynchronous library, with the methods
+    of `Adapter`."""
 
     async def in_transaction(self) -> bool:
         raise NotImplementedError
@@ -134,6 +138,6 @@ class AsyncAdapter(Library):
         return await run_steps_async(steps, lambda step: step.run_through(self))
 
     def transaction(self) -> AbstractAsyncContextManager[Any] | None:
-        """Return a context manager that opens the outermost transaction, for `outbox.transaction(conn)`. Return None if
-        the library itself reports the end of its transactions."""
+        """Return a context manager that opens the connection's outermost transaction, for `outbox.transaction(conn)`.
+        Return None if the library itself reports the end of its transactions."""
         return None

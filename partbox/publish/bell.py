@@ -18,7 +18,7 @@ _database_keys: WeakKeyDictionary[Any, Hashable] = WeakKeyDictionary()
 
 
 def database_key_of(conn: AnyConnection) -> Hashable:
-    """Return a key for the database of a psycopg connection."""
+    """Return a key (host, port, database name) that identifies the database of a psycopg connection."""
     # Use libpq's connection as the key. The outer object may be a short-lived proxy.
     server = conn.pgconn
     place = _database_keys.get(server)
@@ -28,16 +28,17 @@ def database_key_of(conn: AnyConnection) -> Hashable:
 
 
 class Bell:
-    """The memory of one outbox that the flag is down, by database. A copy in another process starts empty. With `rings`
-    False, no publish reads the flag or rings."""
+    """The means by which an outbox wakes sleeping workers when it publishes. It remembers for each database that the
+    flag of sleeping workers is down. A copy in another process starts empty. With `rings` False, no publish reads the
+    flag or rings (notifies workers)."""
 
     def __init__(self, rings: bool = True) -> None:
         self._rings = rings
         self._memory: dict[Hashable, FlagMemory] = {}
 
     def start_query(self, database: Hashable | None) -> "Inquirer | None":
-        """Return the object that takes a statement's answer, or None if the statement need not read the flag. A
-        `database` of None means that the flag is always read."""
+        """Return the object that records whether a publish statement found the bell's flag up, or None if the statement
+        need not read the flag. A `database` of None means that the flag is always read."""
         if not self._rings:
             return None
         if database is None:
@@ -55,7 +56,8 @@ class Bell:
 
 
 class Inquirer:
-    """One statement that reads the flag and rings if it is up, with the time at which the statement was sent."""
+    """A record of one publish statement that asks whether a worker sleeps (reads the bell's flag) and notifies the
+    worker if so, with the time at which the statement was sent."""
 
     __slots__ = ("_memory", "_sent")
 
@@ -64,21 +66,21 @@ class Inquirer:
         self._sent = sent
 
     def note_answer(self, rows: Any) -> None:
-        """Record the answer. The last column of the first row says whether the statement rang. `rows` is None if nobody
-        waited for the answer."""
+        """Remember the answer to the statement. The last column of the first row says whether the statement notified a
+        worker. `rows` is None if nobody waited for the answer."""
         if rows:
             self._memory.note_answer(self._sent, bool(rows[0][-1]))
 
 
 class Wakeable(Protocol):
-    """An embedded worker, as publishers see it."""
+    """A worker embedded in the application, as far as publishers know it: they can wake it."""
 
     def wake(self) -> None: ...
 
 
 class EmbeddedWorkers:
-    """The embedded workers of this process, which are woken without a ring. A copy in another process is empty. The
-    references are weak."""
+    """The workers that run inside this application process, which a publish wakes directly, without a notification. A
+    copy in another process is empty. The references are weak."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -92,7 +94,7 @@ class EmbeddedWorkers:
         return bool(self._workers)
 
     def wake(self) -> None:
-        """Make the workers poll at once."""
+        """Make the workers embedded in this process look for new events at once."""
         with self._lock:
             # Call the workers without the lock, because `wake` may take locks of its own.
             workers = [*self._workers]

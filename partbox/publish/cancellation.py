@@ -18,7 +18,8 @@ Cancellable = Event | UUID | str
 
 
 def cancel(conn: AnySync, schema: str, event: Cancellable | None, key: str | None) -> bool:
-    """Cancel an event, given by itself or by its idempotency key. Return True if the cancellation came in time."""
+    """Cancel a delayed event in the caller's transaction, given by itself or by its idempotency key. Return True if the
+    cancellation came in time."""
     adapter, cancelling = integrations.sync_adapter_of(conn, CALL_REMEDIES), _cancel_steps(schema, event, key)
     adapter.require_transaction()
     with _CancelErrors(schema):
@@ -26,7 +27,8 @@ def cancel(conn: AnySync, schema: str, event: Cancellable | None, key: str | Non
 
 
 async def cancel_async(conn: AnyAsync, schema: str, event: Cancellable | None, key: str | None) -> bool:
-    """Cancel an event as `cancel` does, on an asynchronous connection."""
+    """Cancel a delayed event in the transaction of an asynchronous connection. Return True if the cancellation came in
+    time."""
     adapter, cancelling = integrations.async_adapter_of(conn, CALL_REMEDIES), _cancel_steps(schema, event, key)
     await adapter.require_transaction()
     with _CancelErrors(schema):

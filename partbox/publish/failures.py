@@ -8,8 +8,8 @@ _OF_LOST_SESSIONS = ("08", "57P", "40003")  # connection exceptions, shutdowns, 
 
 
 def sqlstate(error: BaseException) -> str | None:
-    """Return the SQLSTATE of a database error, or None. The error can be an exception of psycopg, psycopg2 or asyncpg,
-    or of SQLAlchemy or Django with such an exception inside."""
+    """Return the SQLSTATE code of a database error, or None if it has none. The error can be an exception of psycopg,
+    psycopg2 or asyncpg, or of SQLAlchemy or Django with such an exception inside."""
     for each in (error, getattr(error, "orig", None), error.__cause__):
         code = getattr(each, "sqlstate", None) or getattr(each, "pgcode", None)
         if isinstance(code, str):
@@ -18,12 +18,12 @@ def sqlstate(error: BaseException) -> str | None:
 
 
 def is_failed_transaction(error: BaseException) -> bool:
-    """Return True if a statement was refused because an earlier statement had failed."""
+    """Return True if PostgreSQL refused a statement because an earlier statement of the transaction had failed."""
     return sqlstate(error) == "25P02"
 
 
 def is_refused_commit(error: BaseException) -> bool:
-    """Return True if PostgreSQL answered a COMMIT with an error and has therefore rolled back. An error of severity
+    """Return True if PostgreSQL certainly rolled back, because it answered a COMMIT with an error. An error of severity
     FATAL comes from a session that ends, perhaps after its COMMIT. A pooler may report the codes of such errors as
     plain errors, so these codes do not count either."""
     code = sqlstate(error)
@@ -31,7 +31,8 @@ def is_refused_commit(error: BaseException) -> bool:
 
 
 def _severity(error: BaseException) -> str | None:
-    """Return the severity, in English, of an exception of psycopg, psycopg2, asyncpg or SQLAlchemy, or None."""
+    """Return PostgreSQL's severity of an error, in English, from an exception of psycopg, psycopg2, asyncpg or
+    SQLAlchemy, or None."""
     for each in (error, getattr(error, "orig", None), error.__cause__):
         diag = getattr(each, "diag", None)
         found = getattr(diag, "severity_nonlocalized", None) or getattr(each, "severity_en", None)
@@ -41,8 +42,8 @@ def _severity(error: BaseException) -> str | None:
 
 
 class ErrorExplainer:
-    """A context manager that replaces a library's exception by a SchemaError or PublishError with advice. A class and
-    not a generator, because every publish enters it, and a class takes a third of the time."""
+    """A context manager that replaces a database library's exception by a SchemaError or PublishError with advice. It
+    is a class and not a generator, because every publish enters it, and a class takes a third of the time."""
 
     __slots__ = ("_schema",)
     missing: tuple[str, ...] = ("42P01", "3F000", "42703")  # table, schema, column

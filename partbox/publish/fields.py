@@ -30,7 +30,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def encode_event(event: Event, codecs: Codecs, max_payload: int) -> EventColumns:
-    """Return the stored columns of `event` without its times. Raise PublishError if the event cannot be stored."""
+    """Encode an event as the values of the log's columns, without its times. Raise PublishError if the event cannot be
+    stored."""
     if not isinstance(event, Event):
         raise PublishError(f"an Event is needed, not a {type(event).__name__}: wrap it in partbox.Event")
     try:
@@ -70,7 +71,8 @@ def _locate_error(event: Event, codecs: Codecs, error: PublishError) -> PublishE
 
 
 def encode_events(events: list[Event], codecs: Codecs, max_payload: int) -> list[EventColumns]:
-    """Return the columns of every event. The error for the first refused event of several names its position."""
+    """Encode events as the values of the log's columns, without their times. The error for the first refused event of
+    several names its position."""
     if len(events) == 1:
         return [encode_event(events[0], codecs, max_payload)]
     done: list[EventColumns] = []
@@ -83,7 +85,7 @@ def encode_events(events: list[Event], codecs: Codecs, max_payload: int) -> list
 
 
 def publish_parameters(event: Event, fields: EventColumns) -> dict[str, Any]:
-    """Return the parameters of the queries `publish` and `publish_once`."""
+    """Return the parameters of the SQL statements `publish` and `publish_once`, which insert a single event."""
     values: dict[str, Any] = dict(zip(UNTIMED_COLUMNS, fields, strict=True))
     values["available_at"] = event.available_at
     values["occurred_at"] = event.occurred_at
@@ -94,7 +96,8 @@ def publish_parameters(event: Event, fields: EventColumns) -> dict[str, Any]:
 
 
 def events_json(events: Iterable[Event], batch: Iterable[EventColumns]) -> str:
-    """Return the parameter of the query `publish_several`, which leaves out columns that are null."""
+    """Return several events as the JSON parameter of the SQL statement `publish_several`. Columns that are null are
+    left out."""
     return orjson.dumps([*map(_json_columns, events, batch)]).decode()
 
 
@@ -111,18 +114,19 @@ def _json_columns(event: Event, fields: EventColumns) -> dict[str, Any]:
 
 
 def column_bytes(fields: EventColumns) -> int:
-    """Return the approximate size in bytes of the columns that may be large."""
+    """Return the approximate size in bytes of an encoded event's columns that may be large: payload and headers."""
     return sum(len(fields[place] or "") for place in _LARGE_INDEXES)
 
 
 def has_own_times(event: Event) -> bool:
-    """Return True if the event sets any of its times."""
+    """Return True if the event sets any of its times (when it occurred, or from when on it is delivered), so that the
+    database cannot fill in all of them."""
     return event.occurred_at is not None or event.available_at is not None or event.deliver_after is not None
 
 
 def add_times(events: list[Event], batch: list[EventColumns], clock: int) -> Iterator[EventColumns]:
-    """Yield all columns of each event for COPY, which cannot evaluate expressions. `clock` is the database's time in
-    microseconds since 1970."""
+    """Yield all columns of each event, with its times computed from the database's clock, for a COPY, which cannot
+    evaluate expressions. `clock` is the database's time in microseconds since 1970."""
     now = _EPOCH + timedelta(microseconds=clock)
     for event, fields in zip(events, batch, strict=True):
         after = event.deliver_after

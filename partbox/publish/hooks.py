@@ -22,7 +22,8 @@ log = logging.getLogger("partbox.publish")
 
 
 class Moment(Enum):
-    """The moment at which a hook is called."""
+    """The moment at which a publish hook of the application is called, such as before the publish or after the
+    commit."""
 
     BEFORE_PUBLISH = "before_publish"
     AFTER_PUBLISH = "after_publish"
@@ -32,7 +33,7 @@ class Moment(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A hook and the moment at which it is called."""
+    """A function of the application that is called when events are published, and the moment at which it is called."""
 
     moment: Moment
     call: Callable[[list[Event]], Any]
@@ -42,7 +43,8 @@ class Hook:
 
 
 class PublishHooks:
-    """The hooks of one outbox, as plain data that can be sent to other processes."""
+    """The publish hooks that the application registered with one outbox, as plain data that can be sent to other
+    processes."""
 
     def __init__(self) -> None:
         self.of: dict[Moment, tuple[Hook, ...]] = dict.fromkeys(Moment, ())
@@ -50,7 +52,8 @@ class PublishHooks:
         self.has_any = False
 
     def register(self, moment: Moment, call: Callable[[list[Event]], Any]) -> None:
-        """Add a hook after the others of its moment. Raise RegistrationError if it cannot take the list of events."""
+        """Add a publish hook, to be called after the other hooks of its moment. Raise RegistrationError if it cannot
+        take the list of events."""
         hook = Hook(moment, call)
         if not callable(call):
             raise RegistrationError(f"{call!r} is no {moment.value} hook: give a function of the list of events")
@@ -63,11 +66,12 @@ class PublishHooks:
 
     @property
     def needs_end(self) -> bool:
-        """True if some hook needs the end of the transaction."""
+        """True if some hook is called after the commit or rollback, so that the end of the transaction must be
+        reported."""
         return bool(self.of[Moment.AFTER_COMMIT] or self.of[Moment.AFTER_ROLLBACK])
 
     def check_sync(self) -> None:
-        """Raise PublishError if some hook needs an event loop."""
+        """Raise PublishError if some hook is asynchronous, which a synchronous publish cannot await."""
         if self._async_hook is not None:
             raise PublishError(
                 f"{self._async_hook} is asynchronous, and a synchronous publish cannot await it: "
@@ -75,13 +79,15 @@ class PublishHooks:
             )
 
     def run_before(self, events: list[Event]) -> list[Event]:
-        """Return the events to publish instead of `events`. Errors of hooks propagate."""
+        """Run the `before_publish` hooks on a batch, and return the events to publish instead of `events`. Errors of
+        hooks propagate."""
         for hook in self.of[Moment.BEFORE_PUBLISH]:
             events = _replace_events(hook, events, hook.call(events)) if events else events
         return events
 
     async def run_before_async(self, events: list[Event]) -> list[Event]:
-        """Run the hooks as `run_before` does, and await the asynchronous hooks."""
+        """Run the `before_publish` hooks on a batch, await the asynchronous ones, and return the events to publish
+        instead of `events`."""
         for hook in self.of[Moment.BEFORE_PUBLISH]:
             if events:
                 result = hook.call(events)
@@ -89,7 +95,8 @@ class PublishHooks:
         return events
 
     def notify(self, moment: Moment, events: list[Event]) -> None:
-        """Call the hooks of a moment, and log their errors."""
+        """Call the hooks of a moment after the publish, such as `after_commit`, with the published events, and log
+        their errors."""
         for hook in self.of[moment]:
             try:
                 hook.call([*events])
@@ -97,7 +104,8 @@ class PublishHooks:
                 _log_hook_error(hook, error)
 
     async def notify_async(self, moment: Moment, events: list[Event]) -> None:
-        """Call the hooks as `notify` does, and await the asynchronous hooks."""
+        """Call the hooks of a moment after the publish with the published events, await the asynchronous ones, and log
+        their errors."""
         for hook in self.of[moment]:
             try:
                 result = hook.call([*events])

@@ -37,9 +37,9 @@ PublishedBatch = tuple[list[Event], list[UUID | None]]
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """A publisher into one schema. The methods raise PublishError before anything is written. A publisher neither
-    commits nor changes the connection in any other way. `max_payload` is in bytes. `workers` are the embedded workers
-    of this process. The workers are woken after a commit that the connection reports."""
+    """A publisher of events into one schema. Its methods raise PublishError before anything is written. A publisher
+    neither commits nor changes the connection in any other way. `max_payload` is in bytes. `workers` are the embedded
+    workers of this process, which are woken after a commit that the connection reports."""
 
     schema: str
     codecs: Codecs
@@ -52,7 +52,8 @@ class Publisher:
     def publish(
         self, conn: AnySync, given: Event | str | Enum | Instance, payload: Any, fields: EventFields
     ) -> UUID | None:
-        """Write an event in the caller's transaction. Return its id, or None if a hook or its key prevented that."""
+        """Write an event into the log in the caller's transaction. Return its id, or None if a hook removed it or its
+        idempotency key was used before."""
         event = build_event(given, payload, fields, is_borrowed=not self.hooks.has_any)
         if not is_psycopg(conn) or self._needs_general_path(event):
             return _published_id(event, self._publish(conn, [event]))
@@ -71,7 +72,8 @@ class Publisher:
     async def publish_async(
         self, conn: AnyAsync, given: Event | str | Enum | Instance, payload: Any, fields: EventFields
     ) -> UUID | None:
-        """Write an event as `publish` does, on an asynchronous connection."""
+        """Write an event into the log in the transaction of an asynchronous connection. Return its id, or None if a
+        hook removed it or its idempotency key was used before."""
         event = build_event(given, payload, fields, is_borrowed=not self.hooks.has_any)
         if not is_async_psycopg(conn) or self._needs_general_path(event):
             return _published_id(event, await self._publish_async(conn, [event]))
@@ -89,12 +91,13 @@ class Publisher:
         return event.event_id
 
     def publish_many(self, conn: AnySync, events: Iterable[Event | Instance]) -> list[UUID | None]:
-        """Write all events in order, or none, and return their ids. An id is None if the idempotency key was used
-        before."""
+        """Write all events, or none, into the log in the caller's transaction, in order, and return their ids. An id is
+        None if the idempotency key was used before."""
         return self._publish(conn, build_events(events, is_borrowed=not self.hooks.has_any))[1]
 
     async def publish_many_async(self, conn: AnyAsync, events: Iterable[Event | Instance]) -> list[UUID | None]:
-        """Write events as `publish_many` does, on an asynchronous connection."""
+        """Write all events, or none, in the transaction of an asynchronous connection, in order, and return their ids.
+        An id is None if the idempotency key was used before."""
         return (await self._publish_async(conn, build_events(events, is_borrowed=not self.hooks.has_any)))[1]
 
     def _publish(self, conn: AnySync, events: list[Event]) -> PublishedBatch:
@@ -128,7 +131,8 @@ class Publisher:
 
     @contextmanager
     def _with_observer_headers(self, events: list[Event]) -> Iterator[list[Event]]:
-        """Yield the events with the headers that observers add, inside the observers' `publishing` context."""
+        """Run the block inside the observers' `publishing` context (for example a trace), and yield the events with the
+        headers that the observers add."""
         if not events:
             yield events
             return
@@ -136,8 +140,8 @@ class Publisher:
             yield [event.with_headers(headers) for event in events] if headers else events
 
     def _find_reporter(self, adapter: Library) -> EndReporter | None:
-        """Return the object that reports the end of the transaction, or None if nothing needs it. Raise PublishError if
-        a hook needs an end that cannot be reported."""
+        """Return the object that reports how the transaction ends, for hooks and embedded workers, or None if nothing
+        needs it. Raise PublishError if a hook needs an end that cannot be reported."""
         if not self.hooks.needs_end:
             return adapter.end_reporter() if COMMIT in adapter.tells and self.workers else None
         wanted = {COMMIT: self.hooks.of[Moment.AFTER_COMMIT], ROLLBACK: self.hooks.of[Moment.AFTER_ROLLBACK]}
@@ -168,7 +172,8 @@ class Publisher:
             reporter.wake_after_commit(self.workers.wake)
 
     def _register_hooks(self, reporter: EndReporter, notify: Callable[[Moment], Any]) -> steps.Steps[None]:
-        """Register the hooks with the end of the transaction, for the events that were just published."""
+        """Register the `after_commit` and `after_rollback` hooks to be called for the events just published when the
+        transaction ends."""
         # The mark goes into the transaction before the calls are registered, so that a rollback to a savepoint removes
         # the mark together with the events.
         mark = reporter.savepoint_mark()
@@ -181,7 +186,7 @@ class Publisher:
 
 
 def _published_id(event: Event, batch: PublishedBatch) -> UUID | None:
-    """Return the id of the event, or of the first event that a hook put in its place."""
+    """Return the id of the published event, or of the first event that a hook put in its place."""
     events, ids = batch
     own = (place for place, each in enumerate(events) if each.event_id == event.event_id)
     return ids[next(own, 0)] if ids else None

@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 
 class Statement(Protocol):
-    """A statement of a publish. The methods return its answer. `run_through` returns the adapter's answer or an
-    awaitable."""
+    """A SQL statement of a publish that can run on a psycopg cursor or through another library's adapter. The methods
+    return its answer. `run_through` returns the adapter's answer or an awaitable."""
 
     def run(self, cursor: Cursor[Row]) -> Any: ...
 
@@ -33,8 +33,8 @@ Steps = Generator[Statement, Any, T]
 
 @dataclass(slots=True)
 class Query:
-    """A statement that returns rows. Without `wants_rows`, the answer is None in a pipeline, where nobody waits for
-    it."""
+    """A SQL statement of a publish that returns rows. Without `wants_rows`, the answer is None in a pipeline, where
+    nobody waits for it."""
 
     statement: bytes
     parameters: Mapping[str, Any]
@@ -54,9 +54,9 @@ class Query:
 
 @dataclass(slots=True)
 class Insert:
-    """An INSERT of one event into the log of `schema`, with a ring if `rings` is set. The answer is its rows. The
-    answer is None if there is nothing to read, or in a pipeline, where nobody waits for it. If a trigger has kept the
-    event out, the server raises an error on a cursor, and an adapter gets no row."""
+    """An INSERT of one event into the log of `schema`, which also rings (notifies sleeping workers) if `rings` is set.
+    The answer is its rows, or None if there is nothing to read, or in a pipeline, where nobody waits for it. If a
+    trigger has kept the event out, the server raises an error on a cursor, and an adapter gets no row."""
 
     schema: str
     parameters: Mapping[str, Any]
@@ -93,8 +93,8 @@ class Insert:
 
 @dataclass(slots=True)
 class Copy:
-    """A COPY of rows into `columns` of the log of `schema`. The answer is the number of rows. Impossible in a
-    pipeline."""
+    """A COPY of many events' rows into `columns` of the log of `schema`. The answer is the number of rows. Impossible
+    in a pipeline."""
 
     statement: bytes
     schema: str
@@ -119,12 +119,13 @@ class Copy:
         return adapter.copy(self)
 
     def lines(self) -> Iterator[str]:
-        """Yield the rows in the text format of COPY, in large pieces."""
+        """Yield the rows to copy in the text format of PostgreSQL's COPY, in large pieces."""
         return values.lines(self.rows)
 
 
 def run_steps(steps: Steps[T], answer: Callable[[Statement], Any]) -> T:
-    """Run the steps, send each its answer, and return their result."""
+    """Run a generator of SQL statements: execute each by `answer`, send the result back into the generator, and return
+    the generator's result."""
     last = None
     while True:
         try:
@@ -135,7 +136,8 @@ def run_steps(steps: Steps[T], answer: Callable[[Statement], Any]) -> T:
 
 
 async def run_steps_async(steps: Steps[T], answer: Callable[[Statement], Awaitable[Any]]) -> T:
-    """Run the steps as `run_steps` does, and await each answer."""
+    """Run a generator of SQL statements: execute each by awaiting `answer`, send the result back into the generator,
+    and return the generator's result."""
     last = None
     while True:
         try:

@@ -30,23 +30,26 @@ EndCallback = Callable[[], Any]
 
 
 class EndReporter(Protocol):
-    """An object that reports the end of a transaction: the part of the adapter protocol that hooks need. Calls are made
-    after the end of the transaction. `on_commit` calls if the writes before the registration are committed, and
-    `on_rollback` if they are rolled back, to a savepoint or entirely. Neither calls if the outcome is unknown."""
+    """An object that calls hooks when a transaction has ended: the part of the adapter protocol that hooks need. Calls
+    are made after the end of the transaction. `on_commit` calls if the writes before the registration are committed,
+    and `on_rollback` if they are rolled back, to a savepoint or entirely. Neither calls if the outcome is unknown."""
 
     def savepoint_mark(self) -> int | None:
-        """Return the number to append to the transaction's setting before calls are registered, or None."""
+        """Return the number of the batch to append to the transaction's setting, before its calls are registered, so
+        that a rollback to a savepoint is noticed. Return None if no mark is needed."""
 
     def on_commit(self, call: EndCallback) -> None: ...
 
     def on_rollback(self, call: EndCallback) -> None: ...
 
     def wake_after_commit(self, call: EndCallback) -> None:
-        """Call `call` once after a commit, however often it was registered. Savepoints do not matter."""
+        """Call `call` (which wakes embedded workers) once after the transaction commits, however often it was
+        registered. Savepoints do not matter."""
 
 
 class Outcome(Enum):
-    """The outcome of a transaction, as far as it is known."""
+    """The outcome of a transaction as far as it is known: committed, rolled back, or unknown because the answer to the
+    COMMIT was lost."""
 
     COMMITTED = auto()
     ROLLED_BACK = auto()
@@ -54,8 +57,8 @@ class Outcome(Enum):
 
 
 class TransactionEnd:
-    """The end of a transaction whose savepoints no library tracks. The transaction counts as rolled back unless
-    `note_commit` says that COMMIT is the next statement."""
+    """A collector of the calls to make at the end of a transaction whose savepoints no library tracks. The transaction
+    counts as rolled back unless `note_commit` says that COMMIT is the next statement."""
 
     def __init__(self) -> None:
         self._marks = 0
@@ -65,17 +68,19 @@ class TransactionEnd:
 
     @property
     def has_marks(self) -> bool:
-        """True if the marks must be read before the commit."""
+        """True if the transaction's marks (the numbers of its published batches) must be read before the commit."""
         return self._marks > 0
 
     @property
     def batches(self) -> int:
-        """The number of batches that have a mark, including batches undone by savepoints."""
+        """The number of published batches in the transaction that have a mark, including batches undone by
+        savepoints."""
         return self._marks
 
     @property
     def has_read_marks(self) -> bool:
-        """True if the marks have been read."""
+        """True if the marks (numbers of the published batches that savepoints have not undone) have been read for the
+        commit."""
         return self._kept_marks is not None
 
     def savepoint_mark(self) -> int:
@@ -92,15 +97,17 @@ class TransactionEnd:
         self._wakes[call] = None
 
     def note_commit(self, marks: list[tuple[str | None]]) -> None:
-        """Record that COMMIT is sent next. `marks` are the rows of the setting, read just before."""
+        """Record that COMMIT is sent next. `marks` are the rows of the setting with the numbers of the batches that
+        were not undone, read just before."""
         self._kept_marks = {int(mark) for (text,) in marks for mark in (text or "").split()}
 
     def revoke_commit(self) -> None:
-        """Record that COMMIT was not sent after all."""
+        """Take back the announcement of a commit, because COMMIT was not sent after all."""
         self._kept_marks = None
 
     def list_calls(self, error: BaseException | None) -> Iterator[EndCallback]:
-        """Yield the calls to make now that the transaction is over. `error` is the exception that its end raised."""
+        """Yield the registered calls to make now that the transaction is over, depending on its outcome. `error` is the
+        exception that its end raised."""
         outcome, kept = self._outcome(error), self._kept_marks or set()
         if outcome is not Outcome.ROLLED_BACK:
             yield from self._wakes
@@ -120,7 +127,8 @@ class TransactionEnd:
 
 
 def warn_unknown_outcome(batches: int, error: BaseException | None) -> None:
-    """Log a warning that it is unknown whether some batches were published."""
+    """Log a warning that a COMMIT was not answered, so that it is unknown whether `batches` batches of events were
+    published."""
     text = (
         "a COMMIT was cut off before its answer, so nobody knows whether %d %s of events %s published: neither "
         "after_commit nor after_rollback hooks are called (%s)"
@@ -137,14 +145,16 @@ _open_ends: dict[int, tuple[Any, TransactionEnd]] = {}
 
 
 def _unwrap(conn: Any) -> Any:
-    """Return the object that all proxies of a connection share: libpq's connection, or else the innermost object."""
+    """Return the object that all proxies of a database connection share: libpq's connection, or else the innermost
+    object."""
     wrapped = getattr(conn, "__wrapped__", None)
     return getattr(conn, "pgconn", None) or (conn if wrapped is None else _unwrap(wrapped))
 
 
 @contextmanager
 def report_end(conn: Any) -> Iterator[TransactionEnd]:
-    """Report the end of the transaction that the block opens and ends on `conn`."""
+    """Make the registered calls, such as `after_commit` hooks, when the transaction ends that the block opens and ends
+    on `conn`."""
     bare, end, error = _unwrap(conn), TransactionEnd(), None
     _open_ends[id(bare)] = bare, end
     try:
@@ -160,7 +170,8 @@ def report_end(conn: Any) -> Iterator[TransactionEnd]:
 
 @asynccontextmanager
 async def report_end_async(conn: Any) -> AsyncIterator[TransactionEnd]:
-    """Report the end as `report_end` does, for an asynchronous block. A call may return an awaitable."""
+    """Make the registered calls, such as `after_commit` hooks, when the transaction ends that an asynchronous block
+    opens and ends on `conn`. A call may return an awaitable."""
     bare, end, error = _unwrap(conn), TransactionEnd(), None
     _open_ends[id(bare)] = bare, end
     try:
@@ -176,6 +187,7 @@ async def report_end_async(conn: Any) -> AsyncIterator[TransactionEnd]:
 
 
 def of(conn: Any) -> TransactionEnd | None:
-    """Return the end of the transaction of `conn`, or None if it is not reported."""
+    """Return the object that will report the end of the transaction open on `conn`, or None if the end is not
+    reported."""
     found = _open_ends.get(id(_unwrap(conn))) if _open_ends else None
     return None if found is None else found[1]

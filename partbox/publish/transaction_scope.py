@@ -29,7 +29,8 @@ _READ_MARKS = Query(statements.published_marks(), {})
 
 
 class Scope:
-    """A transaction for a `with` or `async with` block. Entering it returns the connection.
+    """A context manager, sync and async, that opens a transaction in which events can be published. Entering it returns
+    the connection.
 
     The transaction is opened on `conn`, a connection of psycopg or asyncpg without an open transaction, or on a
     connection of its own to `dsn()`. The transaction is committed unless an exception leaves the block. If PostgreSQL
@@ -124,7 +125,6 @@ async def _open_on_async(conn: Any) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def _open_by_adapter(conn: Any) -> AsyncIterator[None]:
-    """Open a transaction through another library's adapter, and report its end in place of the library."""
     adapter = integrations.async_adapter_of(conn, transaction.SCOPE_REMEDIES)
     block = adapter.transaction()
     if block is None:
@@ -150,7 +150,8 @@ def _wrong_library(adapter: Library) -> PublishError:
 
 
 def _check_not_lost(opened: Transaction | AsyncTransaction, end: TransactionEnd) -> None:
-    """Raise if the connection was lost inside the block. psycopg ends the block silently if the error was caught."""
+    """Raise OperationalError if the connection was lost inside the block. psycopg ends the block silently if the error
+    was caught."""
     if opened.status == opened.Status.FAILED:
         end.revoke_commit()
         raise psycopg.OperationalError("the connection was lost inside the transaction: nothing of it is committed")

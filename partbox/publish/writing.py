@@ -53,8 +53,9 @@ log = logging.getLogger("partbox.publish")
 def write_events(
     schema: str, events: list[Event], batch: list[EventColumns], flag_query: Inquirer | None, *, copies: bool
 ) -> Steps[list[UUID | None]]:
-    """Write the events with the columns in `batch`, and return their ids, or None where the idempotency key was used.
-    With `flag_query`, ring if a worker sleeps. `copies` means that COPY is possible on this connection."""
+    """Write encoded events into the log, and return their ids, or None for an event whose idempotency key was used
+    before. `batch` has their columns. With `flag_query`, ring (notify) if a worker sleeps. `copies` means that COPY is
+    possible on this connection."""
     if len(events) == 1:
         fresh = [(yield from _write_one(schema, events[0], batch[0], flag_query))]
     else:
@@ -84,8 +85,8 @@ def _write_one(schema: str, event: Event, fields: EventColumns, flag_query: Inqu
 
 
 def _take_keys(schema: str, events: list[Event]) -> Steps[list[bool]]:
-    """Claim the idempotency keys of the events. Return True for each event without a key, and for the first with its
-    key."""
+    """Reserve the idempotency keys of the events. Return for each event whether it may be published: True without a
+    key, and for the first event with an unused key."""
     first: dict[str, int] = {}
     for place, event in enumerate(events):
         if event.idempotency_key is not None:
@@ -101,7 +102,8 @@ def _take_keys(schema: str, events: list[Event]) -> Steps[list[bool]]:
 
 
 def _check_keys_used(schema: str, keys: list[str]) -> Steps[None]:
-    """Raise unless the keys that could not be claimed exist. A trigger may have kept one of them out of its table."""
+    """Raise unless every idempotency key that could not be reserved exists already. A trigger may have kept one of them
+    out of its table."""
     if (yield Query(statements.used_keys(schema), {"keys": keys})) != [(len(keys),)]:
         yield from _fail_unwritten(schema)
 
@@ -130,8 +132,8 @@ def _write_many(
 
 
 def _split_batch(batch: list[EventColumns]) -> Iterator[slice]:
-    """Yield slices of the batch for one INSERT each. A slice has at most `COPY_FROM_EVENTS` events, and fewer than
-    `COPY_FROM_BYTES` bytes unless it has only one event."""
+    """Yield slices of a batch, each of which one INSERT writes. A slice has at most `COPY_FROM_EVENTS` events, and
+    fewer than `COPY_FROM_BYTES` bytes unless it has only one event."""
     begin = size = 0
     for end, fields in enumerate(batch):
         size += column_bytes(fields)
@@ -156,13 +158,12 @@ def _insert_several(
 
 
 def _partitions_to_ring(batch: list[EventColumns]) -> dict[str, list[str]]:
-    """Return the partitions to ring, or the ring for all workers if there are many partitions."""
     different = sorted({fields[0] for fields in batch})
     return {"partitions": [RING_ALL] if len(different) > MAX_RUNG_SINGLY else [*map(str, different)]}
 
 
 def copy_events(schema: str, columns: Sequence[str], rows: Iterable[Row], number: int) -> Steps[None]:
-    """Copy `number` rows into the log. Raise unless all were written."""
+    """Copy the rows of `number` events into the log by COPY. Raise unless all were written."""
     statement = statements.publish_copy if columns is UNTIMED_COLUMNS else statements.publish_copy_timed
     copied = yield Copy(statement(schema), schema, columns, rows)
     # A third-party adapter may return no number.

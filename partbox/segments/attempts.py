@@ -15,7 +15,8 @@ CONNECTION_CLASS = "08"
 
 
 def try_step(step: Callable[[], T]) -> T | str:
-    """Return the result of `step`, "busy" if a lock was taken, or "passed" if an id fell into the default segment."""
+    """Run a step of the maintenance and return its result. Return "busy" if another session held a lock, or "passed" if
+    an id fell into the default segment."""
     try:
         return step()
     except (LockNotAvailable, DeadlockDetected):
@@ -25,15 +26,15 @@ def try_step(step: Callable[[], T]) -> T | str:
 
 
 class Attempts:
-    """A series of steps, each of which runs even if the server refused an earlier one. `problem`: why the first was
-    refused, in one line, with the remedy for a full disk."""
+    """A series of steps of the maintenance, each of which runs even if the server refused an earlier one. `problem`:
+    why the first refused step was refused, in one line, with the remedy for a full disk."""
 
     def __init__(self) -> None:
         self.problem: str | None = None
 
     def take(self, step: Callable[[], T], otherwise: T) -> T:
-        """Return the result of `step`, or `otherwise` if the server refuses. Raise `psycopg.Error` for a lost
-        connection."""
+        """Run a step and return its result. If the server refuses it, note the reason and return `otherwise`. Raise
+        `psycopg.Error` for a lost connection."""
         try:
             return step()
         except Error as error:

@@ -22,7 +22,8 @@ PROOF_TIMEOUT = 6 * 3600.0  # seconds that the search of a large default segment
 
 
 def make_segments(conn: Conn, dsn: Callable[[], str], settings: Settings) -> tuple[str, ...]:
-    """Make the segments that are missing. Return their names."""
+    """Create the segments of the log (partitions by ids) that will be needed soon and are missing. Return their
+    names."""
     schema = settings.schema_name
     found, drawn = steps.segments(conn, schema), steps.drawn(conn, schema)
     pace = rules.id_rate(steps.list_stretches(conn, schema))
@@ -40,7 +41,6 @@ def make_segments(conn: Conn, dsn: Callable[[], str], settings: Settings) -> tup
 
 
 def _add_segments(conn: Conn, schema: str, segments_to_add: list[IdRange]) -> tuple[str, ...]:
-    """Make these segments in order, up to the first obstacle."""
     made: list[str] = []
     for each in segments_to_add:
         if try_step(partial(steps.add, conn, schema, each)) is not None:
@@ -50,7 +50,8 @@ def _add_segments(conn: Conn, schema: str, segments_to_add: list[IdRange]) -> tu
 
 
 def _prove_absence(dsn: Callable[[], str], settings: Settings, ids: IdRange) -> bool:
-    """Prove that the default segment contains none of these ids. Return False if there is an obstacle."""
+    """Prove, by a validated constraint, that the default segment contains no record with one of these ids. Return False
+    if there is an obstacle."""
     schema = settings.schema_name
     with connect.connect(dsn(), lease=PROOF_TIMEOUT, pooler=settings.pooler, name="partbox segments") as conn:
         excluded = try_step(partial(steps.exclude, conn, schema, ids)) is None
@@ -58,15 +59,16 @@ def _prove_absence(dsn: Callable[[], str], settings: Settings, ids: IdRange) -> 
 
 
 def _end_exclusion(conn: Conn, schema: str, *, needed: bool) -> None:
-    """Remove the constraint on the default segment, if there is one, unless it is `needed` for the next segments. A
-    needed constraint is removed too before ids in its range are drawn."""
+    """Remove the constraint that keeps ids out of the default segment, if there is one, unless it is `needed` for the
+    next segments. A needed constraint is removed too before ids in its range are drawn."""
     exclusion = steps.exclusion(conn, schema)
     if exclusion is not None and not (needed and not rules.must_end_proof(exclusion[0], steps.drawn(conn, schema))):
         try_step(partial(steps.exclude, conn, schema, None))
 
 
 def refusal_text(problem: str, triggers: Sequence[EventTrigger]) -> str:
-    """Return the server's reason, with the remedy if event triggers of the database may be the cause."""
+    """Describe why the server refused to make or change a segment, with the remedy if event triggers of the database
+    may be the cause."""
     if problem.startswith(FULL_DISK):
         return problem
     if not triggers:
@@ -75,7 +77,8 @@ def refusal_text(problem: str, triggers: Sequence[EventTrigger]) -> str:
 
 
 def trigger_remedy(triggers: Sequence[EventTrigger]) -> str:
-    """Return the remedy for event triggers that do not find their tables while segments are made."""
+    """Return the remedy for event triggers of the database that fail while segments are made, because they do not find
+    their tables."""
     commands = ", ".join(f"`alter function {each.function} set search_path = …`" for each in triggers)
     return (
         "segments are made with an empty search_path and as the owner of the log, so let each name its tables with "

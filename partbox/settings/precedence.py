@@ -34,7 +34,8 @@ _OF_SERVICES = re.compile(
 
 
 class SourcedValue(NamedTuple):
-    """A value and its origin, as a person would name it: a file, a variable, "keyword", an option."""
+    """The value of a setting and its origin, named as a person would name it: a file, an environment variable,
+    "keyword", a command-line option."""
 
     value: Any
     origin: str
@@ -43,19 +44,20 @@ class SourcedValue(NamedTuple):
 def sources(
     flags: Mapping[str, Any], keywords: Mapping[str, Any], known: Collection[str]
 ) -> tuple[Mapping[str, SourcedValue], ...]:
-    """Return the values of settings from each place, the highest precedence last. A flag of None counts as not
-    given."""
+    """Read the values of settings from the settings file, environment variables, keywords and command-line options, and
+    return one dict for each of these places, the highest precedence last. A flag of None counts as not given."""
     variables = {name: SourcedValue(*each) for name, each in sort_variables(os.environ, known).settings.items()}
     return _from_file(), variables, from_keywords(keywords), from_flags(flags)
 
 
 def from_keywords(given: Mapping[str, Any]) -> dict[str, SourcedValue]:
-    """Return the values of keywords with their origin."""
+    """Convert keywords to setting values that have "keyword" as their origin."""
     return {name: SourcedValue(value, "keyword") for name, value in given.items()}
 
 
 def from_flags(given: Mapping[str, Any]) -> dict[str, SourcedValue]:
-    """Return the values of the given options with their names. A value of None means that the option is not given."""
+    """Convert command-line options to setting values that have the option, such as "--lease", as their origin. A value
+    of None means that the option is not given."""
 
     def option(name: str, value: Any) -> str:
         return f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
@@ -92,16 +94,17 @@ def _read_utf8(path: Path) -> str:
 
 
 class SortedVariables(NamedTuple):
-    """Environment variables. `settings` maps a setting to (value, variable), `strays` are sorted names of the
-    others."""
+    """Environment variables, split into settings and others. `settings` maps a setting to (value, variable). `strays`
+    are the sorted names of variables that only look like settings."""
 
     settings: dict[str, tuple[str, str]]
     strays: list[str]
 
 
 def sort_variables(variables: Mapping[str, str], known: Collection[str]) -> SortedVariables:
-    """Split environment variables into `known` settings and strays. An empty variable counts as not set. The first
-    variable in a file may begin with the byte order mark of the file. The variable without the mark wins."""
+    """Split environment variables into the `known` settings and strays, which only look like settings. An empty
+    variable counts as not set. The first variable in a file may begin with the byte order mark of the file. The
+    variable without the mark wins."""
     settings, strays = {}, []
     for given in sorted(variables, key=lambda each: (not each.startswith(BYTE_ORDER_MARK), each)):
         variable = given.removeprefix(BYTE_ORDER_MARK)
@@ -116,7 +119,8 @@ def sort_variables(variables: Mapping[str, str], known: Collection[str]) -> Sort
 
 
 def strays_text(strays: Sequence[str], known: Collection[str]) -> str | None:
-    """Return one line that names the strays with hints, or None if there are none."""
+    """Return a warning in one line that names the environment variables that are no settings, with hints about misspelt
+    names. None if there are none."""
     if not strays:
         return None
     named = ", ".join(f"{printable_line(each, 60)}{_hint(each, known)}" for each in strays[:MOST])
@@ -128,7 +132,8 @@ def strays_text(strays: Sequence[str], known: Collection[str]) -> str | None:
 
 
 def _hint(variable: str, known: Collection[str]) -> str:
-    """Return the setting that was probably meant. Values are not shown, because any may be a secret."""
+    """Return a "did you mean" hint for a misspelt environment variable, or "". Values are not shown, because any may be
+    a secret."""
     if _OF_SERVICES.fullmatch(variable):
         return ""
     close = get_close_matches(variable.removeprefix(PREFIX).lower(), known, n=1)

@@ -26,7 +26,7 @@ BLOCKED: Final = "RabbitMQ blocks publishers: it is out of memory or disk (`rabb
 
 
 class RabbitSink(Sink):
-    """A sink that sends to an exchange of RabbitMQ ("" is the default one), with the topic as routing key. Each
+    """A sink that sends events to a RabbitMQ exchange ("" is the default one), with the topic as routing key. Each
     CloudEvents attribute is an application property with the name from the AMQP binding: `cloudEvents:id` and so on.
     The event id is the message id too."""
 
@@ -39,7 +39,7 @@ class RabbitSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "RabbitSink":
-        """Return the sink of a URL such as `amqp://USER:PASSWORD@HOST/VHOST?exchange=NAME`."""
+        """Create a RabbitMQ sink from a URL such as `amqp://USER:PASSWORD@HOST/VHOST?exchange=NAME`."""
         parts = urlsplit(url)
         if not parts.hostname:
             raise SettingsError(f"{masked_url(url)!r} names no host: write amqp://USER:PASSWORD@HOST/VHOST")
@@ -51,18 +51,19 @@ class RabbitSink(Sink):
         return cls(urlunsplit(parts._replace(query=urlencode(query))), topic, exchange=exchange)
 
     def check(self) -> None:
-        """Raise SettingsError if the library, the exchange or the queue of a fixed topic is missing."""
+        """Check at the start that the client library, the exchange and, for a fixed topic, its queue exist. Raise
+        SettingsError if one is missing."""
         library("aio_pika", "rabbitmq")
         if (self._exchange_name or self.topic.fixed) and (missing := broker_answer(self._find_missing())):
             raise SettingsError(missing)
 
     @property
     def trouble(self) -> str:
-        """The reason why no answer comes, if an alarm makes RabbitMQ block publishers. Empty otherwise."""
+        """The reason why RabbitMQ sends no answer, if an alarm makes it block publishers, else an empty text."""
         return BLOCKED if _is_blocked(self._connection) else ""
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Send all messages at once and wait for their confirms."""
+        """Send all messages to RabbitMQ at once, and wait until it has confirmed or refused each."""
         try:
             exchange = await self._connect()
         except OSError as error:
@@ -92,14 +93,14 @@ class RabbitSink(Sink):
             return self._exchange
 
     async def _drop_connections(self, generation: int) -> None:
-        """Close the connection unless RabbitMQ blocks it. RabbitMQ does not see that a blocked connection is closed,
-        and would pay in memory for each new one."""
+        """Close the connection of this generation, unless RabbitMQ blocks it. RabbitMQ does not see that a blocked
+        connection is closed, and would pay in memory for each new one."""
         if not _is_blocked(self._connection):
             await super()._drop_connections(generation)
 
     async def _open_exchange(self) -> tuple[Any, Any]:
-        """Open a connection and the exchange on it. The connection is stored only when it is open, because a connection
-        that is closed while it opens would stay open."""
+        """Open a connection to RabbitMQ and the exchange on it. The connection is stored only when it is open, because
+        a connection that is closed while it opens would stay open."""
         connection = self._make_connection()
         try:
             await connection.connect(timeout=self._timeout)
@@ -142,8 +143,8 @@ class RabbitSink(Sink):
         return f"RabbitMQ has no queue for {topic!r} at the exchange {self._exchange_name!r}: bind one"
 
     async def _send_alone(self, pika: Any, message: Message) -> Result:
-        """Send one message on a new channel. The old channel may have been closed because of a message of another
-        batch. If RabbitMQ closes the new one, the message is refused for good."""
+        """Send one message on a new channel, after its channel was closed, perhaps because of a message of another
+        batch. If RabbitMQ closes the new channel too, the message is refused for good."""
         # Another batch has closed the connection meanwhile.
         if self._connection is None:
             return RETRY_LATER
@@ -181,7 +182,7 @@ class RabbitSink(Sink):
 
 
 def _is_blocked(connection: Any) -> bool:
-    """Return True while RabbitMQ takes no messages over this connection."""
+    """Return True while RabbitMQ takes no messages over this connection, because of an alarm."""
     if connection is None or connection.transport is None:
         return False
     waiting = connection.transport.ready()
@@ -195,5 +196,5 @@ def _is_blocked(connection: Any) -> bool:
 
 
 class ChannelRefused(ValueError):
-    """The error of all messages on a channel that RabbitMQ closed. A retry sends each message alone, which shows the
-    one that caused it."""
+    """An error raised for all messages on a channel that RabbitMQ closed. The retry sends each message alone, which
+    shows the one that caused it."""

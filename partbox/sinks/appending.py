@@ -19,7 +19,8 @@ _lock = threading.Lock()
 
 
 def open_for_append(path: Path) -> int:
-    """Return the descriptor of a file to append to, which is created if it is missing. Raise OSError."""
+    """Open a file for appending and return its descriptor. The file is created if it is missing. Raise OSError if it
+    cannot be opened."""
     # Opened for reading too, so that the last line can be checked. A pipe opened for reading and writing would never
     # wait for a reader.
     is_plain = not path.exists() or (path.is_file() and os.access(path, os.R_OK))
@@ -28,7 +29,8 @@ def open_for_append(path: Path) -> int:
 
 
 def append(path: Path, lines: bytes) -> None:
-    """Append lines to the file and sync it. Raise OSError if they could not be written."""
+    """Append lines to a file, either all or none, and sync it to the disk. Raise OSError if they could not be
+    written."""
     handle = open_for_append(path)
     try:
         with _lock_file(handle):
@@ -38,7 +40,8 @@ def append(path: Path, lines: bytes) -> None:
 
 
 def append_to_stdout(lines: bytes) -> None:
-    """Print lines. Raise OSError if they could not be written."""
+    """Print lines on standard output, not mixed with lines of other processes. Raise OSError if they could not be
+    written."""
     # Text that the application has printed comes first.
     sys.stdout.flush()
     handle = sys.stdout.fileno()
@@ -66,7 +69,8 @@ def _lock_file(handle: int) -> Iterator[None]:
 
 
 def _write_all(handle: int, lines: bytes, *, synced: bool) -> None:
-    """Write all lines, or none of them to a file. `synced` waits until they are on the disk."""
+    """Write all lines to a file or pipe. If that fails in a file, none of them stays there. `synced` waits until they
+    are on the disk."""
     remaining = memoryview(lines)
     try:
         while remaining:
@@ -83,7 +87,8 @@ def _write_all(handle: int, lines: bytes, *, synced: bool) -> None:
 
 
 def _truncate_written(handle: int, written: int) -> None:
-    """Cut the last written bytes off again, unless a process without the lock has written since."""
+    """Remove the last `written` bytes from a file after a failed write, unless a process without the lock has written
+    since."""
     # Pipes cannot be cut, nor can append-only files. In such a file the next line begins with a line break.
     with suppress(OSError):
         end = os.lseek(handle, 0, os.SEEK_CUR)

@@ -24,7 +24,7 @@ SCHEMES = "file:PATH (JSON lines), stdout:, http://… or https://…"
 
 
 def build_dead_sender(url: str) -> DeadEventSender:
-    """Return the sender for a URL. Raise SettingsError, in one line, if the URL is invalid."""
+    """Return the function that sends dead events to a URL. Raise SettingsError, in one line, if the URL is invalid."""
     parts = urlsplit(url)
     check_ports(url)
     plain = not (parts.netloc or parts.query or parts.fragment)
@@ -44,7 +44,7 @@ def _line(event: DeliveredEvent, error: str) -> bytes:
 
 
 def _post(url: str, event: DeliveredEvent, error: str) -> None:
-    """Send the event as JSON by a POST. Any answer but 2xx is an error."""
+    """Send a dead event and its error as JSON by an HTTP POST. Any answer but 2xx is an error."""
     headers = {"Content-Type": "application/json", "Idempotency-Key": idempotency_key(event)}
     post(url, document(event, error), headers, TIMEOUT)
 
@@ -56,7 +56,7 @@ def idempotency_key(event: DeliveredEvent) -> str:
 
 
 def document(event: DeliveredEvent, error: str) -> bytes:
-    """Return all that is known of a dead event as one line of JSON. A payload that is not JSON is in
+    """Return all that is known of a dead event, with its error, as one line of JSON. A payload that is not JSON is in
     `payload_base64`."""
     return orjson.dumps(
         {

@@ -39,7 +39,8 @@ def post(url: str, body: bytes, headers: dict[str, str], timeout: float) -> None
 
 
 class _PlainConnection(HTTPConnection):
-    """A connection with a second handle of its socket, because TLS takes the first handle away."""
+    """An HTTP connection with a second handle of its socket, by which another thread can cut it. TLS takes the first
+    handle away."""
 
     handle: socket.socket | None = None
     is_cut: Event
@@ -53,11 +54,11 @@ class _PlainConnection(HTTPConnection):
 
 
 class _TlsConnection(HTTPSConnection, _PlainConnection):
-    """A TLS connection with a second handle. TLS starts after `_PlainConnection.connect`."""
+    """An HTTPS connection with a second handle of its socket. TLS starts after `_PlainConnection.connect`."""
 
 
 class _Connections(HTTPHandler, HTTPSHandler, HTTPRedirectHandler):
-    """The connections of one request, which may go through a proxy."""
+    """The connections that one HTTP request opens, directly or through a proxy."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +76,8 @@ class _Connections(HTTPHandler, HTTPSHandler, HTTPRedirectHandler):
         return None
 
     def cut(self) -> None:
-        """Shut down the connections that the request waits for. Any thread may call."""
+        """Shut down the connections of an HTTP request, so that the thread that waits for the answer stops waiting. Any
+        thread may call."""
         self.is_cut.set()
         for handle in self._handles():
             # The connection has ended by itself.

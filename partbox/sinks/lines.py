@@ -21,7 +21,7 @@ from partbox.text.secrets import masked_url
 
 
 def line_of(message: Message) -> bytes:
-    """Return a message as one line. A payload that is not JSON is in `data_base64`."""
+    """Return a message as one line of JSON. A payload that is not JSON is in `data_base64`."""
     is_json = message.content_type == JSON and message.event.content_type is None
     return orjson.dumps(
         {
@@ -36,19 +36,19 @@ def line_of(message: Message) -> bytes:
 
 
 class StdoutSink(Sink):
-    """A sink that prints lines. Its URL is `stdout:`."""
+    """A sink that prints each event as a line on standard output. Its URL is `stdout:`."""
 
     gapless = True
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "StdoutSink":
-        """Return the sink of the URL `stdout:`."""
+        """Create the sink that prints events on standard output from its URL `stdout:`."""
         if urlsplit(url)[1:] != ("", "", "", ""):
             raise SettingsError(f"{masked_url(url)!r} says more than stdout: can mean: write stdout: alone")
         return cls(topic)
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Print all lines in one go."""
+        """Print all messages as lines on standard output in one go."""
         try:
             await asyncio.to_thread(append_to_stdout, b"".join(map(line_of, messages)))
         except OSError as error:
@@ -57,8 +57,8 @@ class StdoutSink(Sink):
 
 
 class FileSink(Sink):
-    """A sink that appends lines to a file. Its URL is `file:PATH`. Events are acknowledged when they are on the
-    disk."""
+    """A sink that appends each event as a line to a file. Its URL is `file:PATH`. Events are acknowledged when they are
+    on the disk."""
 
     gapless = True
 
@@ -68,7 +68,7 @@ class FileSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "FileSink":
-        """Return the sink of a URL such as `file:events.jsonl`."""
+        """Create the sink that appends events to a file from a URL such as `file:events.jsonl`."""
         parts = urlsplit(url)
         if not parts.path or parts.netloc or parts.query or parts.fragment:
             raise SettingsError(
@@ -77,14 +77,14 @@ class FileSink(Sink):
         return cls(unquote(parts.path), topic)
 
     def check(self) -> None:
-        """Raise SettingsError if the file cannot be opened."""
+        """Check at the start that the sink's file can be opened for appending. Raise SettingsError if not."""
         try:
             os.close(open_for_append(self._path))
         except OSError as error:
             raise SettingsError(f"events cannot be written to {self._path}: {error.strerror}") from None
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Append all lines in one go and sync the file."""
+        """Append all messages as lines to the file in one go, and sync the file to the disk."""
         try:
             await asyncio.to_thread(append, self._path, b"".join(map(line_of, messages)))
         # A full disk or a removed folder is no fault of an event.

@@ -22,8 +22,8 @@ UNAVAILABLE_CODES: Final = (10005, 10008, 10009, 10010, 10023, 10039, 10076)
 
 
 class NatsSink(Sink):
-    """A sink that sends to JetStream. `servers` are URLs. CloudEvents attributes are headers with the names of the NATS
-    binding: `ce-id` and so on."""
+    """A sink that sends events to NATS JetStream. `servers` are URLs. CloudEvents attributes are headers with the names
+    of the NATS binding: `ce-id` and so on."""
 
     def __init__(self, servers: str | Sequence[str], topic: str = DEFAULT, **options: Any) -> None:
         super().__init__(topic, **options)
@@ -38,7 +38,7 @@ class NatsSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "NatsSink":
-        """Return the sink of a URL such as `nats://HOST:4222,HOST:4222`."""
+        """Create a NATS sink from a URL such as `nats://HOST:4222,HOST:4222`."""
         parts = urlsplit(url)
         if not parts.netloc or parts.path not in ("", "/"):
             raise SettingsError(f"{masked_url(url)!r} names no servers: write nats://HOST:4222, commas between several")
@@ -46,13 +46,14 @@ class NatsSink(Sink):
         return cls([f"{parts.scheme}://{each}" for each in parts.netloc.split(",")], topic)
 
     def check(self) -> None:
-        """Raise SettingsError if the library is missing, or if no stream takes a fixed topic."""
+        """Check the NATS sink at the start. Raise SettingsError if the client library is missing, or if no stream takes
+        a fixed topic."""
         library("nats", "nats")
         if self.topic.fixed and broker_answer(self._lacks_topic(self.topic.fixed)):
             raise SettingsError(_no_stream(self.topic.fixed))
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Send all messages at once and wait for their answers."""
+        """Send all messages to NATS JetStream at once, and wait until it has answered each."""
         errors = library("nats.errors", "nats")
         try:
             stream = await self._connect()
@@ -79,8 +80,9 @@ class NatsSink(Sink):
             await connection.close()
 
     async def _gather_answers(self, sent: Sequence[asyncio.Future[Any]], before: int) -> list[object]:
-        """Return the answers to published messages, in order. An answer is CancelledError if it is unknown when the
-        connection is lost or when a message is refused: nats-py reports neither to callers that wait for an answer."""
+        """Return JetStream's answers to published messages, in order. An answer is CancelledError if it is unknown
+        when the connection is lost or when a message is refused: nats-py reports neither to callers that wait for an
+        answer."""
         assert self._lost is not None
         lost: asyncio.Future[Any] = asyncio.ensure_future(self._lost.wait())
         refused: asyncio.Future[Any] = asyncio.ensure_future(self._wait_refusal(before))
@@ -97,7 +99,8 @@ class NatsSink(Sink):
             await self._refusal.wait()
 
     async def _on_error(self, error: Exception) -> None:
-        """Handle an error outside of a call, such as an answer that refuses a message without naming it."""
+        """Handle an error that nats-py reports outside of a call, such as an answer that refuses a message without
+        naming it."""
         if isinstance(error, library("nats.js.errors", "nats").APIError):
             self._refusals += 1
             # Wake all current waiters, then reset the event for later refusals.
@@ -105,7 +108,7 @@ class NatsSink(Sink):
             self._refusal.clear()
 
     async def _resend(self, stream: Any, message: Message) -> None:
-        """Send a message again with the same id, by a call that reports a refusal."""
+        """Send a message again with the same id, by a nats-py call that reports a refusal."""
         await stream.publish(message.topic, message.value, timeout=self._timeout, headers=_headers(message))
 
     async def _connect(self) -> Any:
@@ -124,7 +127,8 @@ class NatsSink(Sink):
         return self._stream
 
     async def _open_connection(self, closed: Callable[[], Coroutine[Any, Any, None]] | None = None) -> Any:
-        """Connect without reconnecting: a reconnect would lose the messages in flight silently."""
+        """Connect to NATS with automatic reconnecting turned off: a reconnect would lose the messages in flight
+        silently."""
         return await library("nats", "nats").connect(
             self._servers,
             name="partbox",
@@ -147,8 +151,8 @@ class NatsSink(Sink):
         return False
 
     async def _publish(self, stream: Any, message: Message) -> asyncio.Future[Any]:
-        """Start to publish a message and return the future of its answer. If the message cannot be sent, the future
-        holds the error."""
+        """Start to publish a message to JetStream, and return the future of its answer. If the message cannot be sent,
+        the future holds the error."""
         headers = _headers(message)
         # The library does not count the headers, and the server closes the shared connection if a message is too large.
         if (size := len(message.value) + _size(headers)) > self._largest:
@@ -196,7 +200,7 @@ def _result(message: Message, said: BaseException) -> Result:
 
 
 def _size(headers: Mapping[str, str]) -> int:
-    """Return the size of the headers on the wire in bytes. They are ASCII."""
+    """Return the size of a message's headers on the wire in bytes. The headers are ASCII."""
     texts = sum(map(len, headers)) + sum(map(len, headers.values()))
     return len("NATS/1.0\r\n\r\n") + len(": \r\n") * len(headers) + texts
 

@@ -25,9 +25,9 @@ _NUMBER = re.compile("[0-9]{1,9}")
 
 
 class RedisSink(Sink):
-    """A sink that adds to Redis streams. `maxlen` is about how many entries a stream keeps, None for all. The fields of
-    an entry are `data` (the payload), `key`, `content-type`, `ce_id` and the other CloudEvents attributes, and the
-    publisher's headers."""
+    """A sink that adds events to Redis streams. `maxlen` is about how many entries a stream keeps, None for all. The
+    fields of an entry are `data` (the payload), `key`, `content-type`, `ce_id` and the other CloudEvents attributes,
+    and the publisher's headers."""
 
     gapless = True
 
@@ -39,7 +39,7 @@ class RedisSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "RedisSink":
-        """Return the sink of a URL such as `redis://HOST:6379/0?maxlen=100000`."""
+        """Create a Redis sink from a URL such as `redis://HOST:6379/0?maxlen=100000`."""
         parts = urlsplit(url)
         query = query_of(url)
         text = query.pop("maxlen", None)
@@ -52,7 +52,8 @@ class RedisSink(Sink):
         return cls(plain, topic, maxlen=None if text is None else int(text))
 
     def check(self) -> None:
-        """Raise SettingsError if the library is missing or does not understand the URL."""
+        """Check the Redis sink at the start. Raise SettingsError if the client library is missing or does not
+        understand the URL."""
         errors = library("redis.exceptions", "redis")
         pool = self._make_client().connection_pool
         try:
@@ -71,7 +72,7 @@ class RedisSink(Sink):
             raise SettingsError(f"{masked_url(self._url)!r}: {problem}") from None
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Add all messages in one transaction."""
+        """Add all messages to their Redis streams in one transaction."""
         errors = library("redis.exceptions", "redis")
         client = self._open = self._open or self._make_client()
         try:
@@ -96,8 +97,8 @@ class RedisSink(Sink):
         return [_result(message, answer) for message, answer in zip(messages, answers, strict=True)]
 
     async def _add_fitting(self, limit: int, client: Any, messages: Sequence[Message]) -> list[Result]:
-        """Add the messages that are not too large, and refuse the others for good. Redis would end the connection at a
-        value that is too large, and the whole batch would be lost."""
+        """Add the messages within Redis's size limit to their streams, and refuse the others for good. Redis would end
+        the connection at a value that is too large, and the whole batch would be lost."""
         results: list[Result] = [RETRY_LATER] * len(messages)
         failed: set[str | None] = set()
         places = []
@@ -148,8 +149,8 @@ def _fields(message: Message) -> dict[str, str | bytes]:
 
 
 def _transaction_error(error: Exception, errors: Any) -> Exception:
-    """Return the error for a refused transaction. Full memory, a replica or a failing disk affects all events, unlike a
-    stream that the user may not write to."""
+    """Return the error to raise for a transaction that Redis refused. Full memory, a replica or a failing disk affects
+    all events, unlike a stream that the user may not write to."""
     # The text before names the command, with headers of the event.
     said = str(error).rpartition("caused error: ")[2]
     is_ours = not isinstance(error, errors.NoPermissionError)

@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class Sink:
-    """The base class of sinks: handlers that send events to another system.
+    """The base class of sinks: handlers that send events to another system, such as a message broker.
 
     A subclass implements `send`, and may implement `check` and `close`.
 
@@ -64,8 +64,7 @@ class Sink:
 
     `topic` is a template (see `Topic`), and `source` is the CloudEvents attribute. After `timeout` seconds without an
     answer, the broker counts as unreachable. The application makes a sink once, and it is copied to the worker
-    processes before anything is open. A sink connects when it has something to send, and again after `close`.
-    """
+    processes before anything is open. A sink connects when it has something to send, and again after `close`."""
 
     max_size: ClassVar[int] = 500
     """The maximum number of events in a batch.
@@ -83,7 +82,8 @@ class Sink:
 
     @property
     def per_key(self) -> int | None:
-        """The maximum number of events of one aggregate in a batch, because several would wait for each other."""
+        """The maximum number of events of one aggregate in a batch, or None for no limit. Several would wait for each
+        other, because they are sent in order."""
         return None if self.gapless else 1
 
     def __init__(self, topic: str = DEFAULT, *, source: str = SOURCE, timeout: float = TIMEOUT) -> None:
@@ -93,28 +93,30 @@ class Sink:
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
         """Send messages, wait for the broker, and return a result for each, in order. A raised exception is the result
-        of all messages. With DownstreamUnavailable, the broker counts as unreachable: all events wait, and the sink is
+        of all. DownstreamUnavailable means that the broker counts as unreachable: all events wait, and the sink is
         closed and connects again."""
         raise NotImplementedError
 
     def check(self) -> None:
-        """Raise SettingsError, in one line with the remedy, if nothing could ever be sent. Called before workers
-        start."""
+        """Check before workers start that the sink can work. Raise SettingsError, in one line with the remedy, if
+        nothing could ever be sent."""
 
     @property
     def trouble(self) -> str:
-        """The library's error about a broker that does not answer, or an empty string."""
+        """The client library's error about a broker that does not answer, for logs. An empty string if there is
+        none."""
         return ""
 
     async def close(self) -> None:
-        """Close all connections. Called when the worker ends or a connection does not answer."""
+        """Close all connections to the broker. Called when the worker ends or a connection does not answer."""
 
     def observed_by(self, name: str, observers: Observers) -> None:
-        """Report to these observers under this name. The worker calls it before it delivers."""
+        """Set the observers to which this sink reports sent messages, and its name there. The worker calls it before it
+        delivers."""
         self._name, self._observers = name, observers
 
     async def handle(self, events: Sequence[DeliveredEvent]) -> list[object]:
-        """Send a batch of events and return an outcome for each."""
+        """Send a batch of events to the sink's broker, and return an outcome for each event."""
         if self.gapless:
             return [*await self._send(events)]
         outcomes: list[object] = [RETRY_LATER] * len(events)
@@ -134,15 +136,15 @@ class Sink:
         return outcomes
 
     def _connect_lock(self) -> asyncio.Lock:
-        """Return the lock for connecting. Each event loop has a lock of its own, because a process may run several
-        workers one after the other."""
+        """Return the lock that lets only one task connect at a time. Each event loop has a lock of its own, because a
+        process may run several workers one after the other."""
         loop = asyncio.get_running_loop()
         if self._lock is None or self._lock[0] is not loop:
             self._lock = loop, asyncio.Lock()
         return self._lock[1]
 
     def message(self, event: DeliveredEvent) -> Message:
-        """Return the message of an event."""
+        """Convert an event into the message that is sent to the broker, with its topic."""
         return Message(event, self.topic.of(event), self._source)
 
     async def _send(self, events: Sequence[DeliveredEvent]) -> Sequence[Result]:
@@ -170,8 +172,8 @@ class Sink:
         return results
 
     async def _drop_connections(self, generation: int) -> None:
-        """Close the connections of this generation. The server at their other end may have been demoted, and its
-        address may lead to another server by now."""
+        """Close the connections of this generation, so that the next send connects again. The server at their other end
+        may have been demoted, and its address may lead to another server by now."""
         # Another batch has closed them already, and the open connections are new.
         if generation != self._generation:
             return
@@ -192,7 +194,8 @@ def _build_answer(messages: int, results: Sequence[Result], seconds: float) -> A
 
 
 def _waves(events: Sequence[DeliveredEvent]) -> list[list[int]]:
-    """Return the positions of the events in waves: no aggregate twice in a wave, each in order over the waves."""
+    """Divide events into waves that are sent one after the other, and return their positions: no aggregate twice in a
+    wave, so that events of one aggregate stay in order."""
     waves: list[list[int]] = []
     seen: dict[tuple[str, str], int] = {}
     for place, event in enumerate(events):
@@ -211,7 +214,8 @@ def _key(event: DeliveredEvent) -> tuple[str, str] | None:
 
 
 def library(module: str, extra: str) -> Any:
-    """Return a module. Raise SettingsError with the remedy if it is not installed."""
+    """Import the client library of a sink and return its module. Raise SettingsError with the remedy if it is not
+    installed."""
     found = platform.library(module, extra, f"sending there needs the library {module.partition('.')[0]}")
     _quiet_loggers(extra)
     return found
@@ -219,14 +223,15 @@ def library(module: str, extra: str) -> Any:
 
 @cache
 def _quiet_loggers(extra: str) -> None:
-    """Set the loggers of an extra's libraries to WARNING, unless the application has set a level."""
+    """Set the loggers of a sink's client libraries to WARNING, unless the application has set a level."""
     for log in map(logging.getLogger, LOGGERS.get(extra, ())):
         if log.level == logging.NOTSET:
             log.setLevel(logging.WARNING)
 
 
 def broker_answer(question: Coroutine[Any, Any, T]) -> T | None:
-    """Return the broker's answer, or None if there is none now. SettingsError passes through."""
+    """Await a question to the broker and return its answer. Return None if the broker gives none now. SettingsError
+    passes through."""
     try:
         return asyncio.run(asyncio.wait_for(question, ANSWER_TIMEOUT))
     except SettingsError:

@@ -66,7 +66,7 @@ class SqsSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "SqsSink":
-        """Return the sink of a URL such as `sqs://eu-central-1`."""
+        """Create an SQS sink from a URL such as `sqs://eu-central-1`, which names the region."""
         parts = urlsplit(url)
         if not parts.netloc or parts.path not in ("", "/"):
             raise SettingsError(
@@ -75,7 +75,8 @@ class SqsSink(Sink):
         return cls(parts.netloc, topic, endpoint=query_of(url, ("endpoint",)).get("endpoint"))
 
     def check(self) -> None:
-        """Raise SettingsError if the library, the credentials or the queue of a fixed topic are missing."""
+        """Check the SQS sink at the start. Raise SettingsError if the client library, the credentials or the queue of a
+        fixed topic are missing."""
         session = library("boto3", "sqs").session.Session()
         if session.get_credentials() is None:
             raise SettingsError("sqs: there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
@@ -83,7 +84,7 @@ class SqsSink(Sink):
             raise SettingsError(_no_queue(self.topic.fixed))
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Send messages in requests of up to ten, all at the same time, each to one queue."""
+        """Send messages to SQS in requests of up to ten, all at the same time, each request to one queue."""
         client, loop = await self._connect(), asyncio.get_running_loop()
         queues: dict[str, list[Message]] = {}
         for message in messages:
@@ -98,14 +99,15 @@ class SqsSink(Sink):
         return [results[message.id] for message in messages]
 
     async def close(self) -> None:
-        """Discard the client and the known queues."""
+        """Discard the SQS client and the known queues, so that the next send connects again."""
         client, self._open, self._queues = self._open, None, {}
         if client is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             client.close()
 
     async def _connect(self) -> Any:
-        """Return the client. Only one thread makes it: it takes long, and several threads cannot do so at once."""
+        """Return the SQS client, made on first use. Only one thread makes it: it takes long, and several threads cannot
+        do so at once."""
         async with self._connect_lock():
             if self._open is None:
                 self._open = await asyncio.to_thread(self._make_client, self._timeout)
@@ -140,8 +142,8 @@ class SqsSink(Sink):
         return UnrecoverableError(f"SQS: {text}") if refused else RuntimeError(f"SQS: {text}")
 
     def _make_client(self, timeout: float) -> Any:
-        """Return a client whose requests give up with the sink. Threads that waited longer would leave none for the
-        next requests."""
+        """Create an SQS client whose requests give up after `timeout`, when the sink does. Threads that waited longer
+        would leave none for the next requests."""
         each = timeout / ATTEMPTS
         config = library("botocore.config", "sqs").Config(
             connect_timeout=each,
@@ -174,12 +176,13 @@ def _ids(messages: Sequence[Message]) -> list[str]:
 
 
 def _closed_error(error: BaseException) -> BaseException:
-    """Return DownstreamUnavailable for a request that was queued when the client closed, else the error itself."""
+    """Return the error of an SQS request, replaced by DownstreamUnavailable if the request was queued when the client
+    closed."""
     return DownstreamUnavailable("the connection to SQS was closed") if isinstance(error, CancelledError) else error
 
 
 def _name(topic: str) -> str:
-    """Return the queue's name: a FIFO queue ends with `.fifo` and has no other dot."""
+    """Return the name of the SQS queue for a topic: a FIFO queue ends with `.fifo` and has no other dot."""
     return topic if topic.endswith(".fifo") else f"{topic.replace('.', '-')}.fifo"
 
 
@@ -226,8 +229,8 @@ def _entry(number: int, message: Message) -> dict[str, Any]:
 
 
 def _body(message: Message) -> tuple[str, dict[str, str]]:
-    """Return the body of a message and the attribute that names its encoding. Payloads that are not text, or that have
-    characters SQS refuses, are sent as base64."""
+    """Return the body of an SQS message, and the attribute that names its encoding. Payloads that are not text, or that
+    have characters SQS refuses, are sent as base64."""
     try:
         text = message.value.decode()
     except UnicodeDecodeError:
@@ -238,7 +241,8 @@ def _body(message: Message) -> tuple[str, dict[str, str]]:
 
 
 def _group(message: Message) -> str:
-    """Return the message group: the aggregate id, its hash if a group's name cannot hold it, or the event id."""
+    """Return the SQS message group, which keeps messages in order: the aggregate id, its hash if a group's name cannot
+    hold it, or the event id."""
     if message.key is None:
         return message.id
     if 0 < len(message.key) <= GROUP and _GROUP.issuperset(message.key):

@@ -42,9 +42,9 @@ logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 
 class WebhookSink(Sink):
-    """A sink that posts to a URL, with at most `connections` requests at once. `secret` is `whsec_` and base64, as
-    Standard Webhooks writes it, or None for unsigned requests. CloudEvents attributes are headers with the names of the
-    HTTP binding: `ce-id` and so on."""
+    """A sink that sends events to a URL by HTTP POST, at most `connections` at once. `secret` is `whsec_` and base64,
+    as in Standard Webhooks, or None for unsigned requests. CloudEvents attributes are headers named by the HTTP
+    binding: `ce-id` and so on."""
 
     # No more than there are connections, because waiting for a connection spends the time of the answer.
     max_size = 20
@@ -60,7 +60,7 @@ class WebhookSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str, secret: str | None = None) -> "WebhookSink":
-        """Return the sink of an http or https URL. `secret` signs the requests."""
+        """Create a webhook sink from an http or https URL. `secret` signs the requests."""
         parts = urlsplit(url)
         if not parts.hostname:
             raise SettingsError(f"{masked_url(url)!r} names no host: write such as https://example.org/hooks")
@@ -70,11 +70,11 @@ class WebhookSink(Sink):
         return cls(url, topic, secret=secret)
 
     def check(self) -> None:
-        """Raise SettingsError if the library is missing."""
+        """Check at the start that the library for webhooks is installed. Raise SettingsError if it is missing."""
         library("httpx2", "webhook")
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Send all messages at once, as far as there are connections."""
+        """Post all messages at once, as far as the sink's number of connections allows."""
         if self._open is None:
             self._open = self._make_client()
         client = self._open
@@ -122,7 +122,8 @@ HOP_BY_HOP: Final = frozenset(
 
 
 def _key(secret: str) -> bytes:
-    """Return the key of a secret. Raise SettingsError if it is not `whsec_` and the base64 of 24 to 64 bytes."""
+    """Decode the signing key of a webhook from its secret. Raise SettingsError if the secret is not `whsec_` and the
+    base64 of 24 to 64 bytes."""
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
     except ValueError:
@@ -133,8 +134,8 @@ def _key(secret: str) -> bytes:
 
 
 async def _read_beginning(answer: Any) -> bytes:
-    """Return up to `MAX_BODY` bytes of the body as they came: 400 kB may decompress to 400 MB. A shorter body is read
-    to its end, so that its connection can be used again."""
+    """Read up to `MAX_BODY` bytes of a response body without decompressing it: 400 kB may decompress to 400 MB. A
+    shorter body is read to its end, so that its connection can be used again."""
     read = bytearray()
     async for piece in answer.aiter_raw():
         read += piece
@@ -144,8 +145,8 @@ async def _read_beginning(answer: Any) -> bytes:
 
 
 def _result(answer: Any, body: bytes) -> Result:
-    """Return the result of an answer: None for success, an error to retry, or an error that is final. A redirection
-    counts as a wrong setting."""
+    """Convert a webhook's HTTP response into the result of an event: None for success, an error to retry, or an error
+    that is final. A redirection counts as a wrong setting."""
     status = answer.status_code
     if 200 <= status < 300:
         return None
@@ -163,7 +164,8 @@ def _result(answer: Any, body: bytes) -> Result:
 
 
 def _retry_after(text: str | None) -> float | None:
-    """Return the seconds of a number or a date, or None for any other text."""
+    """Parse a Retry-After header, a number or a date, and return the seconds to wait. Return None for any other
+    text."""
     if text is None:
         return None
     if text.strip().isascii() and text.strip().isdigit():

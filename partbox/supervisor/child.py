@@ -49,7 +49,8 @@ _signal_mask = threading.local()
 
 @dataclass(slots=True)
 class Job:
-    """The parameters of a worker process. Dill pickles a job, including handlers defined in `__main__`."""
+    """The parameters that a supervisor passes to a worker process, such as settings, handlers and subscription. Dill
+    pickles a job, including handlers defined in `__main__`."""
 
     settings: Settings
     load: Callable[[], tuple[Handlers, Codecs]]
@@ -63,7 +64,8 @@ class Job:
 
 
 def main(pickled: PickledJob, times: Any, ids: Any, cells: Any, index: int, parent: int) -> None:
-    """Run the worker process in slot `index` of the shared memory. Does not return. `parent`: the supervisor's pid."""
+    """Run a worker process that delivers events until it is stopped; does not return. The process uses slot `index` of
+    the shared memory. `parent`: the supervisor's pid."""
     die_before_parent()
     standard_streams.repair_streams()
     slot = Slot(times, ids, index)
@@ -88,7 +90,7 @@ def main(pickled: PickledJob, times: Any, ids: Any, cells: Any, index: int, pare
 
 
 def _hold_signals() -> None:
-    """Block stop signals before a handler forks, until the child handles them in its own way."""
+    """Block stop signals in this thread before a handler forks, until the forked child handles them in its own way."""
     _signal_mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
 
 
@@ -97,7 +99,8 @@ def _release_signals() -> None:
 
 
 def _forget_signals() -> None:
-    """Restore default actions in a process forked by a handler: a signal to it must not stop the worker."""
+    """Restore the default actions of stop signals in a process forked by a handler, because a signal to that process
+    must not stop the worker."""
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     _release_signals()
@@ -148,7 +151,8 @@ def _run_worker(job: Job, slot: Slot, cells: Any, parent: int) -> int:
 
 
 def _enter_lifespan(worker: Worker, slot: Slot) -> None:
-    """Enter the lifespan. Raise `CancelledError` if a stop came meanwhile, which cancels an async lifespan."""
+    """Run the startup code of the application's lifespan. Raise `CancelledError` if a stop came meanwhile, which
+    cancels an async lifespan."""
     if not worker.lifespan.exists:
         return
     slot[LIFESPAN_SINCE] = boottime()
@@ -168,7 +172,8 @@ def _enter_lifespan(worker: Worker, slot: Slot) -> None:
 
 
 def _deliver(worker: Worker, job: Job, slot: Slot, parent: int) -> int:
-    """Deliver until the worker is stopped, fails or hangs, or its parent is gone. Return the exit code."""
+    """Deliver events until the worker is stopped, fails or hangs, or its supervisor is gone. Return the exit code of
+    the process."""
     worker.start()
     while not (slot[STOPPING] or worker.is_stuck) and worker.failure is None and os.getppid() == parent:
         time.sleep(PARENT_CHECK_INTERVAL)
@@ -194,7 +199,8 @@ def _deliver(worker: Worker, job: Job, slot: Slot, parent: int) -> int:
 
 
 def _tune_interpreter(*, is_async: bool) -> None:
-    """Tune the garbage collector and the switch interval for handling events. `is_async`: no threads run handlers."""
+    """Tune Python's garbage collector and thread switch interval for handling many events. `is_async`: no threads run
+    handlers."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)

@@ -22,8 +22,9 @@ STEADY_JOIN = 10.0  # seconds; a shorter join does not reset the pause before th
 
 
 class DatabaseRetry:
-    """A node's join with its database, and the pauses between tries. One thread tries, and any thread may read. `enter`
-    connects and checks, and raises if the database cannot be worked for. `error` is that of the last try."""
+    """The connector of a node to its database, with pauses between failed tries. One thread tries, and any thread may
+    read the state. `enter` connects and checks, and raises if the database is unusable. `error` is the error of the
+    last try."""
 
     def __init__(self, enter: Callable[[], None], subscription: str) -> None:
         self._enter = enter
@@ -41,16 +42,17 @@ class DatabaseRetry:
 
     @property
     def has_never_joined(self) -> bool:
-        """True if a try has failed and none has succeeded."""
+        """True if at least one try to join the database has failed and none has succeeded."""
         return self._joined_at is None and self.error is not None
 
     def join_or_raise(self) -> None:
-        """Try once to join, and raise the error if this fails."""
+        """Connect to the database and check it, once, and raise the error if this fails."""
         self._enter()
         self._joined_at, self.is_joined, self.error = time.monotonic(), True, None
 
     def try_join(self) -> None:
-        """Try once to join. Log an error when it is a new one, and log the end of the problem."""
+        """Connect to the database and check it, once. An error is logged if it differs from the last one, and the end
+        of a problem is logged too."""
         self.is_trying = True
         try:
             self.join_or_raise()
@@ -65,7 +67,7 @@ class DatabaseRetry:
             self.is_trying = False
 
     def mark_lost(self) -> None:
-        """Record that the database cannot be worked for any more, and plan the next try."""
+        """Record that this node cannot deliver from the database any more, and plan the next try to join it."""
         if not self.is_joined:
             return
         now, joined_at = time.monotonic(), self._joined_at or 0.0
@@ -74,7 +76,8 @@ class DatabaseRetry:
         self.next_try_at = now + self._pause()
 
     def blocker(self) -> str | None:
-        """Return the problem in public words, or None if there is none or the first try is not over."""
+        """Return the problem that keeps the node from using its database, in words fit for the public. None if there is
+        no problem or the first try is not over."""
         error = self.error
         if self.is_joined or error is None:
             return None

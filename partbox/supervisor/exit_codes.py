@@ -8,7 +8,7 @@ UNFIT = 5  # the database does not fit this version
 
 
 class Exit(Enum):
-    """The reason for which a worker process has ended."""
+    """The reason why a worker process has ended, by which its supervisor decides how to react."""
 
     # The process was asked to end.
     EXPECTED = auto()
@@ -22,8 +22,8 @@ class Exit(Enum):
 
 
 def judge_exit(code: int | None, *, drained: bool, stopping: bool, killed: bool, several: bool) -> Exit:
-    """Return the reason for which a process has ended with exit code `code`. `drained`: the process was asked to end;
-    `stopping`: its whole node was; `several`: there are several databases."""
+    """Return the reason why a worker process has ended with exit code `code`. `drained`: the process was asked to end.
+    `stopping`: its whole node was. `killed`: it was killed. `several`: there are several databases."""
     if drained and code == 0:
         return Exit.EXPECTED
     if code == UNFIT and several:

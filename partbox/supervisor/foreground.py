@@ -20,9 +20,9 @@ CHECK_INTERVAL = 0.2  # seconds
 
 
 def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
-    """Start supervisors and wait for their end, by a signal (twice: at once) or when all is delivered. Returns 0, or 1
-    if a supervisor failed or `until_empty` ends with undelivered events. Raises the errors of `Supervisor.start`, and
-    `PartboxError` if none of several databases can be worked for. None is left running then."""
+    """Run supervisors until a signal ends them (a second one at once) or all is delivered. Return 0, or 1 if a
+    supervisor failed or `until_empty` ends with undelivered events. Raises errors of `Supervisor.start`, or
+    `PartboxError` if none of several databases is usable; none is left running then."""
     done = True
     with _handle_signals(supervisors) as signalled, run_as_service(supervisors) as systemd:
         systemd.notify()
@@ -46,7 +46,8 @@ def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
 def _wait_for_end(
     supervisors: Sequence[Supervisor], until_empty: bool, signalled: SignalFlag, systemd: SystemdService
 ) -> bool:
-    """Wait for the end or a signal. Return False if `until_empty` ends with undelivered events."""
+    """Wait until the supervisors end, a signal arrives, or all is delivered. Return False if `until_empty` ends with
+    undelivered events."""
     emptying = UntilEmpty(supervisors)
     while not all(supervisor.is_gone for supervisor in supervisors):
         systemd.notify()
@@ -71,8 +72,8 @@ def _stop(supervisors: Sequence[Supervisor]) -> None:
 
 @contextmanager
 def _handle_signals(supervisors: Sequence[Supervisor]) -> Iterator[SignalFlag]:
-    """Stop softly on the first SIGTERM or SIGINT, and at once on the second. Does nothing outside the main thread.
-    SIGHUP always stops softly, as a terminal that closes sends it twice."""
+    """Install signal handlers: the first SIGTERM or SIGINT stops the supervisors softly, the second at once. SIGHUP
+    always stops softly, as a closing terminal sends it twice. Does nothing outside the main thread."""
     signalled = SignalFlag()
     received: set[int] = set()
 

@@ -25,12 +25,14 @@ VERSION: Final = version("partbox")
 
 
 def _preparation_data(name: str) -> dict[str, Any]:
-    """Return the data that a process gets before it imports anything: multiprocess's own, but with `PATH`."""
+    """Return the data that multiprocess gives a spawned process before its imports, with `sys.path` replaced by `PATH`,
+    the path by which partbox was found."""
     return {**spawn.get_preparation_data(name), "sys_path": [*PATH]}
 
 
 class _Popen(popen_spawn_posix.Popen):  # type: ignore[misc]
-    """A spawned process that gets `_preparation_data`."""
+    """A spawned process whose imports use the path by which partbox was found, instead of the path that the application
+    has changed."""
 
     # The inherited function with another `spawn` among its globals. Neither `sys.path` nor the module may be changed
     # even for some milliseconds, because other threads of the application import and spawn meanwhile.
@@ -42,7 +44,8 @@ class _Popen(popen_spawn_posix.Popen):  # type: ignore[misc]
 
 
 class SpawnedWorker(SpawnProcess):  # type: ignore[misc]
-    """A process that begins with the path `PATH`."""
+    """A spawned process that imports partbox by `PATH`, the original import path, even if the application has changed
+    `sys.path` since."""
 
     @staticmethod
     def _Popen(process: SpawnProcess) -> _Popen:
@@ -50,9 +53,9 @@ class SpawnedWorker(SpawnProcess):  # type: ignore[misc]
 
 
 class _Pickler(ForkingPickler):  # type: ignore[misc]
-    """A pickler of multiprocess that pickles event classes of the program itself by name. By value, as functions are, a
-    class would differ from that of the program's module, which a worker process runs too, and a Struct cannot be
-    pickled so."""
+    """A multiprocess pickler that pickles event classes of the main program by name. By value, as functions are
+    pickled, a class would differ from the class in the program's module, which a worker process runs too, and a Struct
+    cannot be pickled so."""
 
     def reducer_override(self, value: Any) -> Any:
         if not isinstance(value, type) or value.__module__ != "__main__" or not _is_found_by_name(value):
@@ -84,20 +87,22 @@ def _load_class(name: str) -> Any:
 
 
 class PickledJob:
-    """A job as bytes, with the import path of its modules."""
+    """The pickled parameters of a worker process, with the import path that unpickling them needs."""
 
     def __init__(self, data: bytes, path: list[str]) -> None:
         self._data = data
         self._path = path
 
     def open(self) -> Any:
-        """Set `sys.path` to the application's path, and return the job."""
+        """Set `sys.path` to the application's import path, then unpickle and return the parameters of the worker
+        process."""
         sys.path[:] = self._path
         return ForkingPickler.loads(self._data)
 
 
 class PicklableJob:
-    """A job that becomes a `PickledJob` while the process is spawned. Some contents can only be pickled then."""
+    """A wrapper that pickles a worker's parameters as a `PickledJob` while the process is spawned, because some
+    contents can only be pickled then."""
 
     def __init__(self, job: Any) -> None:
         self._job = job

@@ -31,20 +31,22 @@ KILL_GRACE = 2.0  # seconds in which the loop must end once all processes are ki
 
 
 class LoopHeartbeat:
-    """The time of a loop's last step (monotonic seconds). The loop writes it, and any thread may read it."""
+    """A record of the time at which the supervisor's loop last ran a step (monotonic seconds), by which a hung loop is
+    noticed. The loop writes it, and any thread may read it."""
 
     def __init__(self) -> None:
         self.stepped_at = 0.0
         self.is_waiting = False
 
     def note_step(self) -> float:
-        """Record a step, and return its time."""
+        """Record that the supervisor's loop begins a step, and return the current time (monotonic seconds)."""
         self.stepped_at = time.monotonic()
         return self.stepped_at
 
     @contextmanager
     def waiting_for_database(self) -> Iterator[None]:
-        """Mark that the loop waits for the database, for any length of time, which a restart would not change."""
+        """Mark, during the `with` block, that the loop waits for the database. The wait may take any time and does not
+        count as hanging, because a restart would not change it."""
         self.is_waiting = True
         try:
             yield
@@ -53,13 +55,13 @@ class LoopHeartbeat:
             self.is_waiting = False
 
     def silent_seconds(self, now: float) -> float:
-        """Return the seconds since the last step, or 0.0 while the loop waits for the database."""
+        """Return the seconds since the loop last ran a step, or 0.0 while it waits for the database."""
         return 0.0 if self.is_waiting else now - self.stepped_at
 
 
 class Shutdown:
-    """The progress of a shutdown. No lock: a signal handler may ask for it, having interrupted the holder of any
-    lock."""
+    """The progress of a node's shutdown, from the request to drain until all processes are killed. It takes no lock,
+    because a signal handler may ask for it, having interrupted the holder of any lock."""
 
     def __init__(self) -> None:
         self._kill_at: float | None = None
@@ -70,51 +72,56 @@ class Shutdown:
         return self._kill_at is not None
 
     def ask_to_drain(self, drain_timeout: float) -> None:
-        """Give processes the drain timeout and `DRAIN_GRACE` to end by themselves. A second call changes nothing."""
+        """Begin the shutdown: worker processes have the drain timeout and `DRAIN_GRACE` seconds to end by themselves,
+        and are killed then. A second call changes nothing."""
         if self._kill_at is None:
             self._kill_at = time.monotonic() + drain_timeout + DRAIN_GRACE
 
     def ask_to_kill(self) -> None:
-        """Give processes no more time to end by themselves."""
+        """Have worker processes that still run killed at once, with no more time to end by themselves."""
         self._kill_at = 0.0
 
     def note_killed(self) -> None:
-        """Record that all processes are killed by now."""
+        """Record the time by which all worker processes were killed. The loop must end soon after it."""
         self._killed_at = self._killed_at or time.monotonic()
 
     def is_kill_due(self, now: float) -> bool:
-        """Return True if the processes that still run should be killed."""
+        """Return True if the time in which worker processes may end by themselves is over, so that they should be
+        killed."""
         return self._kill_at is not None and now >= self._kill_at
 
     @property
     def is_overdue(self) -> bool:
-        """True if all processes are killed, and the loop has not ended within `KILL_GRACE` seconds."""
+        """True if the supervisor's loop hangs in a shutdown: all processes are killed, and it has not ended within
+        `KILL_GRACE` seconds."""
         return self._killed_at is not None and time.monotonic() - self._killed_at > KILL_GRACE
 
 
 class WakePipe:
-    """A pipe that wakes the loop without a lock, so that a signal handler may use it."""
+    """A pipe that wakes the supervisor's loop from its wait. It takes no lock, so that a signal handler may use it."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
         self._pid = os.getpid()
 
     def wake(self) -> None:
-        """Wake the loop. Any thread may call this, even after `close`. Does nothing in a forked process."""
+        """Wake the supervisor's loop from its wait. Any thread may call this, even after `close`. Does nothing in a
+        forked process."""
         if self._pid != os.getpid():
             return
         with suppress(OSError):
             os.write(self._writer, b"x")
 
     def wait(self, sentinels: Sequence[int], timeout: float) -> bool:
-        """Wait until a process of `sentinels` ends, or `wake` is called. Return True if `wake` was called."""
+        """Wait for up to `timeout` seconds until a worker process ends (`sentinels`) or `wake` is called. Return True
+        if `wake` was called."""
         if self._reader not in connection.wait([*sentinels, self._reader], timeout):
             return False
         os.read(self._reader, 4096)
         return True
 
     def close(self) -> None:
-        """Close the pipe."""
+        """Close both ends of the pipe. A later `wake` then does nothing."""
         # Reset the descriptor before it is closed: `wake` in a signal handler must not write to a reused number.
         reader, writer, self._writer = self._reader, self._writer, -1
         os.close(reader)
@@ -123,7 +130,8 @@ class WakePipe:
 
 @dataclass(eq=False)
 class NodeLoop:
-    """The loop of one node. Its thread calls `run`, and any thread may read `failure` and `heartbeat`."""
+    """The main loop of a supervisor: it watches the worker processes, renews their leases, and replaces processes that
+    died. Its thread calls `run`, and any thread may read `failure` and `heartbeat`."""
 
     _job: Job
     _workers: WorkerPool
@@ -139,8 +147,8 @@ class NodeLoop:
         self.heartbeat = LoopHeartbeat()
 
     def run(self) -> None:
-        """Run steps until a shutdown was requested and no process is left. Log and keep the error that ends the
-        loop."""
+        """Watch and replace the worker processes, step by step, until a shutdown was requested and no process is left.
+        An error that ends the loop is logged and kept."""
         try:
             while not self._shutdown.is_asked or self._workers:
                 self._step()
@@ -176,7 +184,8 @@ class NodeLoop:
             self._tick_at = 0.0
 
     def _join_database(self, now: float) -> None:
-        """Try to join the database, once all processes that worked for it before have ended."""
+        """Try to join a database that could not be used, once all worker processes that worked for it before have
+        ended."""
         self._drain()
         if not self._workers and now >= self._database.next_try_at:
             with self.heartbeat.waiting_for_database():
@@ -216,7 +225,8 @@ class NodeLoop:
                 self._workers.note_crash(handle)
 
     def _bury(self, victims: list[RegisteredProcess]) -> None:
-        """Free the partitions of dead processes. If this fails, they are free when the leases are over."""
+        """Free the partitions of worker processes that have died, so that others take them at once. If this fails, they
+        are free when the leases are over."""
         try:
             with self.heartbeat.waiting_for_database():
                 self._membership.bury(victims, self._workers.list_living())

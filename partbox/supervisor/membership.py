@@ -75,7 +75,8 @@ ROTATION_JITTER = (0.8, 1.2)
 
 @dataclass(eq=False)
 class PeerMonitor:
-    """An observer of the leases and owners of all nodes of a subscription, in turn with the other nodes.
+    """An observer that finds late leases and unowned partitions of all nodes of a subscription. With many nodes, the
+    nodes take turns.
 
     Up to `FULL_SHARE_NODES` nodes observe at every heartbeat. More take turns: with 200 nodes, each would otherwise
     compare 200 leases and 256 owners every second, and the server would spend its time on that. Together they make
@@ -98,11 +99,13 @@ class PeerMonitor:
     nodes: int = 1
 
     def observe_soon(self) -> None:
-        """Observe at the next heartbeat, because something changes."""
+        """Have the leases of all nodes observed at the next heartbeat, out of turn, because something is about to
+        change."""
         self._next_at = 0.0
 
     def observe(self, conn: Conn) -> MembershipView | None:
-        """Observe the peers if it is this node's turn. Return None if not."""
+        """Query which processes of the subscription are late with their heartbeat and which partitions lack an owner,
+        if it is this node's turn. Return None if not."""
         now = time.monotonic()
         if now < self._next_at:
             return None
@@ -121,14 +124,15 @@ class PeerMonitor:
         return watch
 
     def _observe_pause(self, watch: MembershipView) -> float:
-        """Return the seconds until the next observation at least. 0 means the next heartbeat."""
+        """Return the minimum of seconds until this node observes the others again. 0 means at the next heartbeat."""
         if watch.late or watch.unassigned or watch.orphaned or watch.nodes <= FULL_SHARE_NODES:
             return 0.0
         return _rotation(watch.nodes, self._settings) * random.uniform(*ROTATION_JITTER)
 
 
 def longest_rotation(nodes: int, settings: Settings) -> float:
-    """Return the seconds in which each of `nodes` nodes observes the others at least once, if all is calm."""
+    """Return the longest time between two observations of the others by the same node, with `nodes` nodes that take
+    turns, if all is calm (seconds)."""
     beat = beat_interval(nodes, settings.heartbeat, settings.lease)
     return beat if nodes <= FULL_SHARE_NODES else _rotation(nodes, settings) * ROTATION_JITTER[1] + beat
 
@@ -139,8 +143,9 @@ def _rotation(nodes: int, settings: Settings) -> float:
 
 @dataclass(slots=True, eq=False)
 class RegisteredProcess:
-    """A process of this node, and its row. `vouched`: it works, so its row is inserted or renewed. `is_row_leaving`:
-    the row says that the process leaves. `lifespan_row`: the row of a process in its lifespan."""
+    """A worker process of this node, and its row in the database. `vouched`: it works, so its row is inserted or
+    renewed. `is_row_leaving`: the row says that it leaves. `lifespan_row`: the row that shows a process in its
+    lifespan."""
 
     slot: Slot
     pid: int
@@ -151,12 +156,13 @@ class RegisteredProcess:
 
     @property
     def leaving(self) -> bool:
-        """True if the process was asked to end, by its supervisor or by a signal of its own."""
+        """True if the worker process was asked to end, by its supervisor or by a signal of its own."""
         return self.draining or self.slot[STOPPING] > 0
 
 
 class Membership:
-    """The membership of one node in one subscription. `lifespan` is the name of the lifespan."""
+    """The registration of a node's worker processes in the database, for one subscription. It renews leases, detects
+    dead processes of other nodes, and plans the owner of each partition. `lifespan` is the name of the lifespan."""
 
     def __init__(
         self,
@@ -186,7 +192,8 @@ class Membership:
         self._peers = PeerMonitor(settings, subscription)
 
     def open(self) -> None:
-        """Connect, and check the schema, the cluster and the subscription. Raises `SchemaError` or `psycopg.Error`."""
+        """Connect to the database, and check its schema, its cluster and the subscription. Raises `SchemaError` or
+        `psycopg.Error`."""
         with connect(self._pool.dsn(), lease=self._settings.lease, pooler=self._settings.pooler) as conn:
             migrate.check(conn, self._schema)
             check(conn, self._schema)
@@ -202,16 +209,18 @@ class Membership:
 
     @property
     def last_heartbeat_at(self) -> float | None:
-        """The time at which the last successful heartbeat was sent (monotonic seconds), or None."""
+        """The time at which this node's last successful heartbeat was sent to the database (monotonic seconds), or
+        None."""
         return self._last_renewed_at or None
 
     def nodes(self) -> int:
-        """Return the number of nodes that the subscription had at the last observation. Any thread may call this."""
+        """Return how many nodes delivered for the subscription when this node last observed them. Any thread may call
+        this."""
         return self._peers.nodes
 
     def tick(self, processes: Sequence[RegisteredProcess]) -> float:
-        """Tick, and return the seconds until the next tick. Raises `psycopg.Error` if the database cannot be
-        reached."""
+        """Renew the leases of this node's processes, observe other nodes and plan if needed. Return the seconds until
+        the next call is due. Raises `psycopg.Error` if the database cannot be reached."""
         self._is_renewed = False
         with self._pool.connection() as conn:
             self._renew(conn, processes)
@@ -226,7 +235,8 @@ class Membership:
         return min(self._between_beats(), max(0.01, due))
 
     def try_tick(self, processes: Sequence[RegisteredProcess]) -> float:
-        """Tick once, and log an error of the database. Return the seconds until the next tick."""
+        """Renew leases, observe and plan once, and log an error of the database instead of raising it. Return the
+        seconds until the next call is due."""
         try:
             pause, reached = self.tick(processes), True
         except Error as error:
@@ -235,13 +245,15 @@ class Membership:
         return pause
 
     def log_failed_tick(self, error: Error) -> bool:
-        """Log the error of the last tick. Return True if its heartbeat was successful all the same."""
+        """Log the database error that ended the last round of heartbeat, observation and planning. Return True if its
+        heartbeat was successful all the same."""
         text = NOT_PLANNED if self._is_renewed else NO_HEARTBEAT
         self._log("not_planned" if self._is_renewed else "no_heartbeat", text, error)
         return self._is_renewed
 
     def bury(self, processes: Sequence[RegisteredProcess], others: Sequence[RegisteredProcess] = ()) -> None:
-        """Free the partitions of ended processes at once. Processes that were asked to end do not count as buried."""
+        """Free the partitions of worker processes that have ended, without waiting for their leases. Processes that
+        were asked to end do not count as dead."""
         with self._pool.connection() as conn:
             self._mark_leaving(conn, processes)
             ended = {process.slot.instance: process.leaving for process in processes if process.slot.instance}
@@ -252,16 +264,19 @@ class Membership:
             self._publish_plans(others)
 
     def _publish_plans(self, processes: Sequence[RegisteredProcess]) -> None:
-        """Have this node's processes look at once after its own plan. Others see the plan at their next tick."""
+        """Notify this node's processes of a plan that it has made, so that they check their partitions at once. Others
+        see the plan at their next check."""
         for process in processes:
             process.slot[PLAN_COUNT] = self._planner.plan_count
 
     def outstanding(self) -> OutstandingWork | None:
-        """Return the unfinished work of the subscription, or None if the query failed, which is logged."""
+        """Query the unfinished work of the subscription, and return it, or None if the query failed, which is
+        logged."""
         return self._query(outstanding.outstanding)
 
     def left_over(self) -> list[UnfinishedEvents] | None:
-        """Return the kinds of unfinished events, or None if the query failed, which is logged."""
+        """Query the unfinished events of the subscription by kind, and return their counts, or None if the query
+        failed, which is logged."""
         return self._query(outstanding.left_over)
 
     def _query(self, query: Callable[[Conn, str, str], T]) -> T | None:
@@ -273,7 +288,8 @@ class Membership:
             return None
 
     def _renew(self, conn: Conn, processes: Sequence[RegisteredProcess]) -> None:
-        """Renew the rows of all vouched processes. A process without a row loses its identity."""
+        """Renew the leases of all processes that this node vouches for. A process whose row no longer exists loses its
+        identity."""
         by_instance = {
             each.slot.instance: each for each in processes if each.vouched and each.slot.instance is not None
         }
@@ -300,7 +316,8 @@ class Membership:
         self._last_renewed_at = now
 
     def _check_history(self, renewals: dict[UUID, Renewal]) -> None:
-        """Log if the database has forgotten a heartbeat that it had confirmed, and with it all later commits."""
+        """Log an error if the database has forgotten a heartbeat that it had confirmed, because all later commits are
+        then lost too."""
         taken = {each: beat.at for each, beat in self._renewals.items() if each in renewals}
         forgotten = [(at, renewals[each].before) for each, at in taken.items() if renewals[each].before < at]
         if forgotten:
@@ -308,7 +325,8 @@ class Membership:
         self._renewals = renewals
 
     def _mark_leaving(self, conn: Conn, processes: Sequence[RegisteredProcess]) -> None:
-        """Mark the rows of leaving processes that are not renewed, because they are silent or have ended."""
+        """Mark processes as leaving in the database if they were asked to end and their rows are not renewed, because
+        they are silent or have ended."""
         for process in processes:
             if process.leaving and not process.is_row_leaving and process.slot.instance is not None:
                 instances.leave(conn, self._schema, process.slot.instance)
@@ -340,7 +358,8 @@ class Membership:
         )
 
     def _note_lifespans(self, conn: Conn, processes: Sequence[RegisteredProcess]) -> None:
-        """Keep a row without partitions for each process long in its lifespan, to show why no process works."""
+        """Keep a row without partitions for each process that has been in the application's startup code (lifespan) for
+        long, to show why no process works."""
         now = boottime()
         entered = [each for each in processes if each.lifespan_row and not each.slot.lifespan_seconds(now)]
         if entered:
@@ -360,7 +379,8 @@ class Membership:
                 each.lifespan_row = row
 
     def _watch_peers(self, conn: Conn) -> float:
-        """Observe, bury and plan. Return the seconds until the next lease may be over, or the next heartbeat is due."""
+        """Observe the other nodes, free the partitions of dead processes, and plan owners. Return the seconds until the
+        next lease may be over, or the next heartbeat is due."""
         watch = self._peers.observe(conn)
         if watch is None:
             return self._between_beats()
@@ -376,8 +396,8 @@ class Membership:
         return beat_interval(self._peers.nodes, self._settings.heartbeat, self._settings.lease)
 
     def _bury(self, conn: Conn, victims: Sequence[UUID], *, known_dead: bool, left: Set[UUID] = frozenset()) -> None:
-        """Bury instances, and log the freed partitions. Instances in `left` ended as asked, and do not count as
-        dead."""
+        """Remove ended processes from the database, and log the partitions that this frees. Instances in `left` ended
+        as asked, and do not count as dead."""
         gone, freed = instances.bury(conn, self._schema, victims, known_dead=known_dead)
         self._peers.observe_soon()
         self._planner.invalidate()
@@ -389,7 +409,8 @@ class Membership:
 
 
 def burial_text(buried: int, freed: int) -> str:
-    """Return a log text about the partitions of processes without a lease."""
+    """Return a log message about partitions that were freed: `buried` processes died and left them, or they had no
+    living owner."""
     what = counted(freed, "partition")
     if not buried:
         return f"{what} had no living owner, and may be claimed"

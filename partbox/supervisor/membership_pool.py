@@ -29,8 +29,9 @@ HUNG = "a connection hangs, and no lease was renewed until now; it is made anew:
 
 
 class MembershipPool:
-    """A pool whose connections use the DSN at the time of opening, and the options of a worker's. The pool's threads
-    log by its name alone, so the name includes the `database` if there are several."""
+    """A pool of at most two connections for heartbeats, opened with the DSN that is current then and with the options
+    of a worker's connections. Its threads log by the pool's name alone, so the name includes the `database` if there
+    are several."""
 
     def __init__(self, settings: Settings, subscription: str, dsn: Callable[[], str], database: str) -> None:
         self.dsn = dsn
@@ -41,16 +42,17 @@ class MembershipPool:
         self._pool = _pool(settings, dsn, lambda: self._statement_limit, database)
 
     def open(self) -> None:
-        """Begin to connect in the background."""
+        """Begin to open the pool's database connections in the background, without waiting for them."""
         self._pool.open(wait=False)
 
     def close(self) -> None:
-        """Close the pool, and wait for up to `CLOSE_TIMEOUT` seconds for its threads."""
+        """Close the pool's connections, and wait for up to `CLOSE_TIMEOUT` seconds for its threads."""
         self._pool.close(CLOSE_TIMEOUT)
 
     @contextmanager
     def connection(self) -> Iterator[Conn]:
-        """Lend a connection that works. Raises `psycopg.Error` if the database cannot be reached."""
+        """Lend a tested database connection during the `with` block. Raises `psycopg.Error` if the database cannot be
+        reached."""
         conn = self._get_working()
         try:
             yield conn
@@ -66,8 +68,8 @@ class MembershipPool:
         self._statement_limit = max(MIN_STATEMENT_LIMIT, self._lease / LIMITS_PER_LEASE)
 
     def _get_working(self) -> Conn:
-        """Return a connection that works. The pool's own check pauses after a broken one, and always asks the
-        server."""
+        """Return a tested connection of the pool. The pool's own check is not used: it pauses after a broken
+        connection, and always asks the server."""
         # All connections that the pool has kept may be broken.
         for _ in range(MAX_CONNECTIONS):
             try:
@@ -92,14 +94,15 @@ class MembershipPool:
         return conn
 
     def _note_hung(self, error: HungError) -> None:
-        """Log a connection cut while the lease holds, and allow statements more time: the server may just be slow."""
+        """Log that a hung connection was cut while the lease still holds, and allow later statements more time, because
+        the server may just be slow."""
         log_event(log, "connection_hung", HUNG, error, subscription=self._subscription, loop="membership")
         self._statement_limit = min(self._statement_limit * 2, deadline_for_lease(self._lease))
 
 
 def _has_news(conn: Conn) -> bool:
-    """Return True if the server has announced its end or closed the connection. A silent loss is found by the next
-    statement, which is tried again soon."""
+    """Return True if data waits to be read on the connection: the server has announced its end or closed it. A silent
+    loss is found by the next statement, which is tried again soon."""
     readable = select.poll()
     readable.register(conn.pgconn.socket, select.POLLIN)
     return bool(readable.poll(0))

@@ -29,7 +29,8 @@ LoadHandlers = Callable[[], tuple[Handlers, Codecs]]
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """The parameters of the nodes of an outbox.
+    """The configuration from which the nodes that deliver for an outbox are built: handlers, subscription, and numbers
+    of processes.
 
     `processes` and `concurrency` come from the settings if they are None. `load` gives a worker process its handlers
     and codecs. If it is None, the handlers of this process are sent. `dead_to` is a URL to which dead events are sent,
@@ -49,8 +50,8 @@ class Nodes:
     prepare: Callable[[Subscriptions], object] | None = None
 
     def supervisor(self, dsn: str | None = None, name: str = "", *, metrics: bool = False) -> Supervisor:
-        """Build the node for the database `dsn` (None: the outbox's own), not started yet. `name` names the database
-        among several: the node then starts without it if necessary, and tries again. `metrics`: count them, as is
+        """Build the supervisor for the database `dsn` (None: the outbox's own), not started yet. `name` is its name
+        among several databases: the node then starts even without it, and tries again. `metrics`: count them, which is
         always done with a registry."""
         settings = self.database.settings
         if self.dead_to is not None:
@@ -85,7 +86,8 @@ class Nodes:
             self.prepare(Subscriptions(dsn_source, self.database.settings))
 
     def run(self, dsns: Sequence[str] = (), *, pages: Pages | None = None, until_empty: bool = False) -> int:
-        """Run a node for each DSN until SIGTERM, SIGINT or SIGHUP, and return the exit status.
+        """Deliver events with a node for each DSN until SIGTERM, SIGINT or SIGHUP, and return the exit status of the
+        program.
 
         Without DSNs there is one node, for the outbox's own database. With several, `processes` applies to each. An
         unusable database is tried again, but at least one must be usable at the start. With `until_empty`, the nodes

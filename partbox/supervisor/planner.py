@@ -21,7 +21,8 @@ RECHECK_SECONDS = 30.0
 
 
 class Planner:
-    """A planner, of which each node has one. It plans only if an assignee is gone or shares differ by more than one."""
+    """The planner that decides which process owns which partition of a subscription; each node has a planner. It plans
+    only if an assignee is gone or shares differ by more than one."""
 
     def __init__(self, schema: str, subscription: str, observers: Observers) -> None:
         self._schema = schema
@@ -36,17 +37,19 @@ class Planner:
         self._recheck_at = 0.0
 
     def plan_if_changed(self, conn: Conn, watch: MembershipView) -> None:
-        """Plan if membership has changed since no plan was needed, or if a check is due."""
+        """Reassign partitions if processes have come or gone since a check found no plan necessary, or if a periodic
+        check is due."""
         if watch.unassigned or watch.membership_version != self._checked_shape or time.monotonic() >= self._recheck_at:
             self._checked_shape = watch.membership_version if self.plan(conn) else None
             self._recheck_at = time.monotonic() + RECHECK_SECONDS / share(watch.nodes)
 
     def invalidate(self) -> None:
-        """Check anew whether a plan is needed."""
+        """Have the next call of `plan_if_changed` check anew whether partitions must be reassigned."""
         self._checked_shape = None
 
     def plan(self, conn: Conn) -> bool:
-        """Make a plan if needed, unless another node makes one meanwhile. Return True if none was needed."""
+        """Assign partitions evenly to the living processes if needed, unless another node does so meanwhile. Return
+        True if no plan was needed."""
         found = instances.members(conn, self._schema, self._subscription)
         members = [each.instance_id for each in found if not each.draining]
         current = instances.assignees(conn, self._schema, self._subscription)
@@ -62,7 +65,6 @@ class Planner:
         return False
 
     def _log_pause(self, conn: Conn, *, is_idle: bool) -> None:
-        """Log once when the subscription is paused, and when it is resumed."""
         if is_idle == self._is_idle:
             return
         paused = is_idle and subscriptions.paused(conn, self._schema, self._subscription)
@@ -78,7 +80,8 @@ class Planner:
 
 
 def plan_text(moved: int, members: int) -> str:
-    """Return a log text about the moves of a plan and their reason."""
+    """Return a log message for a plan that has reassigned `moved` partitions among `members` processes, with the
+    reason."""
     what = counted(moved, "partition")
     if members == 0:
         return f"no process is left that delivers: {what} wait for one"

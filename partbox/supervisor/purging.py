@@ -30,7 +30,8 @@ FIRST_SHARE = 0.1
 
 
 class Purging:
-    """A thread that purges, used by `with outbox.purger():`, or `start()` and `stop()`. It starts once.
+    """A thread that purges old records from the outbox regularly, used by `with outbox.purger():`, or `start()` and
+    `stop()`. It starts once.
 
     A cluster may have any number. The first purge comes after a random part of the interval, so that nodes that start
     together do not purge together. A failed purge is logged, and tried again after the interval. `database` is its name
@@ -49,7 +50,7 @@ class Purging:
         self._logged_problem: str | None = None
 
     def start(self) -> None:
-        """Start the thread. A second call does nothing. Raises `PartboxError` after a stop."""
+        """Start the thread that purges old records. A second call does nothing. Raises `PartboxError` after a stop."""
         if self._stopping.is_set():
             raise PartboxError("this purger was stopped: make a new one by outbox.purger()")
         if not self._started:
@@ -57,7 +58,7 @@ class Purging:
             self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after the current step. Stopping twice, or before a start, is fine."""
+        """End the purging thread after its current step. A second call, or a call before the start, is harmless."""
         self._stopping.set()
         if self._started:
             self._thread.join(STOP_TIMEOUT)
@@ -92,7 +93,8 @@ class Purging:
             log_event(log, "segments", "segments of the log: %s", maintained)
 
     def _log_segments(self, records: int, files: int, problem: str | None, untended: str | None) -> None:
-        """Log archived records and problems. An unchanged problem of the archive is logged once."""
+        """Log how many records were archived, and problems with segments of the log. An unchanged problem of the
+        archive is logged once."""
         if records:
             log_event(log, "archived", "archived %s in %s", counted(records, "record"), counted(files, "file"))
         if problem is not None and problem != self._logged_problem:
@@ -103,7 +105,8 @@ class Purging:
             log_event(log, "segments_failed", text, untended)
 
     def _try(self, step: Callable[[], None], event: str, consequence: str, pause: float) -> None:
-        """Run a step. Log an error with its consequence until the next step, `pause` seconds later."""
+        """Run one step of the maintenance. An error is logged with its consequence until the next attempt, `pause`
+        seconds later."""
         try:
             step()
         except (Error, PartboxError) as error:

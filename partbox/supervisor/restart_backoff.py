@@ -9,7 +9,8 @@ RECENT_SECONDS = 60.0  # seconds
 
 
 class RestartBackoff:
-    """The deaths of a node's processes. One thread writes, any thread may read. Times are monotonic seconds."""
+    """The pauses before dead worker processes are replaced, and the detection of crash loops. One thread writes, any
+    thread may read. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._death_times: deque[float] = deque(maxlen=1_000)
@@ -17,7 +18,8 @@ class RestartBackoff:
         self._looping_until = 0.0
 
     def note_death(self, now: float, lived: float) -> float:
-        """Record that a process died after `lived` seconds, and return the seconds to wait before its replacement."""
+        """Record that a worker process died after `lived` seconds, and return the seconds to wait before it is
+        replaced."""
         self._death_times.append(now)
         if self.count_recent(now) >= CRASH_LOOP:
             self._looping_until = now + RECENT_SECONDS
@@ -31,10 +33,11 @@ class RestartBackoff:
         return pause
 
     def count_recent(self, now: float) -> int:
-        """Return the number of deaths within the last `RECENT_SECONDS`."""
+        """Return how many worker processes died within the last `RECENT_SECONDS`."""
         # Copy the deque, as another thread may append to it.
         return sum(at >= now - RECENT_SECONDS for at in list(self._death_times))
 
     def is_looping(self, now: float) -> bool:
-        """Return True if there is a crash loop, or was one in the last `RECENT_SECONDS`."""
+        """Return True if worker processes die again and again, or did so within the last `RECENT_SECONDS` (a crash
+        loop)."""
         return now < self._looping_until

@@ -9,19 +9,18 @@ CHECK_INTERVAL = 0.02  # seconds
 
 
 class SignalFlag:
-    """A flag that a signal handler, or any thread, may set at any time. Never reset. A `threading.Event` has a lock
-    that is not reentrant. The handler may interrupt the very wait of the main thread that holds the lock, and both
-    would wait for each other for ever."""
+    """A flag that a signal handler, or any thread, may set safely at any time; it is never reset. The lock of
+    `threading.Event` is not reentrant: a handler that interrupts the main thread's own wait would block for ever."""
 
     def __init__(self) -> None:
         self._set = False
 
     def set(self) -> None:
-        """Set the flag."""
+        """Set the flag, which ends the wait for it. A signal handler may call this."""
         self._set = True
 
     def is_set(self) -> bool:
-        """Return True if the flag is set."""
+        """Return True if a signal handler or a thread has set the flag."""
         return self._set
 
     def wait(self, timeout: float) -> bool:
@@ -34,9 +33,9 @@ class SignalFlag:
 
 @contextmanager
 def hold_signals() -> Iterator[None]:
-    """Block SIGINT and SIGHUP in this thread, in threads begun meanwhile, and in the processes of all of them. Both go
-    to every process of a group, and a process that is still starting would die with a traceback. It handles them later
-    in its own way."""
+    """Block SIGINT and SIGHUP while processes start, in this thread and in threads and processes begun meanwhile. Both
+    go to the whole process group, and a starting process would die with a traceback; it handles them later in its own
+    way."""
     # Imported here, as commands that only want the flag do not need multiprocess.
     from multiprocess import resource_tracker
 
@@ -52,5 +51,6 @@ def hold_signals() -> Iterator[None]:
 
 
 def hangup_is_ignored() -> bool:
-    """Return True if SIGHUP is ignored, as under `nohup`, so that the process outlives its terminal."""
+    """Return True if this process ignores SIGHUP, so that it outlives its terminal. `nohup` starts programs like
+    that."""
     return signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

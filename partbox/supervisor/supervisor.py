@@ -38,9 +38,9 @@ log = logging.getLogger("partbox.supervisor")
 
 
 class Supervisor:
-    """A supervisor of worker processes in one subscription of one database. `handlers` are those of this process; the
-    worker processes get theirs from `job.load`. `prepare` is called before the database is checked. `job.database` is
-    its name among several: a start then does not fail without it (`DatabaseRetry`)."""
+    """The manager of the worker processes for one subscription of one database. `handlers` are this process's; the
+    workers get theirs from `job.load`. `prepare` is called before the database is checked. `job.database` is its name
+    among several: a start then does not fail without it."""
 
     def __init__(
         self,
@@ -77,43 +77,47 @@ class Supervisor:
 
     @property
     def failure(self) -> BaseException | None:
-        """The error by which the supervisor has ended, or ends, by itself. None otherwise."""
+        """The error by which the supervisor has ended, or is ending, without being asked to. None otherwise."""
         return self._loop.failure
 
     @property
     def children(self) -> list[WorkerHandle]:
-        """The handles of the worker processes."""
+        """The handles of the worker processes that this supervisor runs now."""
         return self._workers.list_handles()
 
     @property
     def running(self) -> bool:
-        """True if the thread runs."""
+        """True if the supervisor's thread, which watches the worker processes, is running."""
         return self._thread.is_alive()
 
     @property
     def is_gone(self) -> bool:
-        """True if it has ended, or all is killed, or it only waits for a database that does not answer."""
+        """True if the wait for this supervisor may end: its thread has ended, all processes are killed, or after a stop
+        request it only waits for a database that does not answer."""
         # The loop tries to join only while there are no processes.
         idle = self._shutdown.is_asked and self._database.is_trying
         return self._shutdown.is_overdue or idle or not self.running
 
     @property
     def is_joined(self) -> bool:
-        """True if the database can be worked for. False before the start, or for an unusable one of several."""
+        """True if the supervisor has joined its database and can deliver from it. False before the start, or for an
+        unusable database of several."""
         return self._database.is_joined
 
     @property
     def join_error(self) -> Exception | None:
-        """The error of the last try to join, if none has succeeded yet. None otherwise."""
+        """The error of the last try to join the database, if no try has succeeded yet. None otherwise."""
         return self._database.error if self._database.has_never_joined else None
 
     @property
     def blocker(self) -> str | None:
-        """The public reason why the database cannot be worked for, or None if it can or the first try is not over."""
+        """The reason why events of this database cannot be delivered, in words fit for the public. None if they can, or
+        if the first try is not over."""
         return self._database.blocker()
 
     def vitals(self) -> SupervisorVitals:
-        """Return the state of the supervisor, without a query. Any thread may call this; never waits."""
+        """Return the health of the supervisor and its worker processes from memory, without a query. Any thread may
+        call this; never waits."""
         now, heartbeat_age = time.monotonic(), self._membership.last_heartbeat_at
         return SupervisorVitals(
             started=bool(self._loop.heartbeat.stepped_at),
@@ -131,8 +135,9 @@ class Supervisor:
         )
 
     def start(self) -> None:
-        """Check handlers and database, and begin to spawn; with several databases the thread checks the database.
-        Raises `RegistrationError`, `SchemaError` or `psycopg.Error` if the supervisor cannot work."""
+        """Check the handlers and the database, and begin to start worker processes. With several databases, the thread
+        checks the database later. Raises `RegistrationError`, `SchemaError` or `psycopg.Error` if the supervisor cannot
+        work."""
         refuse_green_threads()
         if self._handlers.missing_handler(self.subscription, self.settings) is not None:
             # This process has no such handlers, so load them as the worker processes do.
@@ -145,18 +150,21 @@ class Supervisor:
         self._thread.start()
 
     def scale(self, processes: int) -> None:
-        """Set the number of processes. If there are too many, the youngest leave first, and gracefully."""
+        """Change the number of worker processes while the supervisor runs. If there are too many, the youngest finish
+        their handlers and leave first."""
         self._workers.scale(processes)
         self._wake.wake()
 
     def stop(self) -> None:
-        """Let every process finish its handlers, release, and end, within the drain timeout and a little more."""
+        """Begin a graceful stop: every worker process finishes its handlers, releases its partitions and ends, within
+        the drain timeout and a little more."""
         self._shutdown.ask_to_drain(self.settings.drain_timeout)
         self._wake.wake()
 
     def kill(self) -> None:
-        """Kill every process at once. Running events are delivered again. Does nothing in a forked process. Takes no
-        lock, and does not wait for the loop: a signal handler may have interrupted the holder of the lock."""
+        """Kill every worker process at once; running events are delivered again. Does nothing in a forked process.
+        Takes no lock, and does not wait for the loop, because a signal handler may have interrupted the holder of the
+        lock."""
         if self._pid != os.getpid():
             return
         self._shutdown.ask_to_kill()
@@ -165,19 +173,22 @@ class Supervisor:
         self._wake.wake()
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for the thread to end."""
+        """Wait for up to `timeout` seconds, or without limit if it is None, until the supervisor's thread has ended."""
         self._thread.join(timeout)
 
     def outstanding(self) -> OutstandingWork | None:
-        """Return the unfinished work of the subscription, or None while the database cannot be reached."""
+        """Query the unfinished work of the subscription, and return it, or None while the database cannot be
+        reached."""
         return self._membership.outstanding()
 
     def left_over(self) -> list[UnfinishedEvents] | None:
-        """Return the kinds of unfinished events, or None while the database cannot be reached."""
+        """Query the unfinished events of the subscription by kind, and return their counts, or None while the database
+        cannot be reached."""
         return self._membership.left_over()
 
     def _join_database(self) -> None:
-        """Prepare and join the database, and begin to work for it. Raises if this is not possible."""
+        """Connect to the database after preparing it, register this node, and begin to purge. Raises if the database
+        cannot be used."""
         if self._prepare is not None:
             self._prepare()
         self._membership.open()
@@ -208,5 +219,6 @@ class Supervisor:
 
 
 def _public_text(failure: BaseException) -> str:
-    """Return the part of a failure that may be public. The log has the rest."""
+    """Return the text of an error that may be shown to the public: the message of partbox's own errors, else the name
+    of the type. The log has the rest."""
     return str(failure) if isinstance(failure, PartboxError) else type(failure).__name__

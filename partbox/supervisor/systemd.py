@@ -24,9 +24,9 @@ SIGNS_PER_TIMEOUT = 2  # signs of life within the watchdog's timeout
 
 
 class NotifySocket:
-    """The socket of a service manager, by the protocol of sd_notify(3): one datagram per message. Our own, because it
-    is a dozen lines, and the libraries for it are either unmaintained or bind libsystemd in C. `address` is a path, or
-    "@name" of the abstract namespace. A sign of life is due every `watchdog` seconds."""
+    """A client of the sd_notify(3) protocol that sends a service manager one datagram per message, without libsystemd
+    or an unmaintained library. `address` is a path, or "@name" of the abstract namespace. A sign of life is due every
+    `watchdog` seconds."""
 
     def __init__(self, address: str, watchdog: float | None = None) -> None:
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
@@ -35,7 +35,8 @@ class NotifySocket:
         self.watchdog = watchdog
 
     def send(self, **values: str) -> bool:
-        """Send values of one line each, without waiting. Return False if they must be sent again."""
+        """Send one-line values, such as READY or STATUS, to the service manager without waiting. Return False if they
+        must be sent again."""
         lines = [f"{name}={' '.join(value.split())[:MAX_VALUE_LENGTH]}" for name, value in values.items()]
         try:
             self._socket.sendto("\n".join(lines).encode(errors="replace"), self._address)
@@ -45,13 +46,13 @@ class NotifySocket:
         return True
 
     def close(self) -> None:
-        """Close the socket."""
+        """Close the socket to the service manager, after the last notification."""
         self._socket.close()
 
 
 def take_socket(environ: MutableMapping[str, str]) -> NotifySocket | None:
-    """Return the socket that the environment gives to this process, or None. The variables are removed, so that no
-    child process, and no handler in one, notifies for the service."""
+    """Return the systemd socket named by the environment, or None, and remove its variables, so that no child process,
+    and no handler in one, notifies for the service."""
     address, within, of = (environ.pop(name, "") for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"))
     if not address.startswith(("/", "@")):
         return None
@@ -60,7 +61,8 @@ def take_socket(environ: MutableMapping[str, str]) -> NotifySocket | None:
 
 
 class SystemdService:
-    """The notifications about a group of supervisors. Only one thread uses it."""
+    """The sender of systemd notifications about the readiness, status and health of a group of supervisors. Only one
+    thread uses it."""
 
     def __init__(self, supervisors: Sequence[Supervisor], given: NotifySocket | None) -> None:
         self._supervisors = supervisors
@@ -72,7 +74,8 @@ class SystemdService:
         self._alive_at = 0.0
 
     def notify(self) -> None:
-        """Send changed states, the status, and the sign of life, each if it is due. Never waits."""
+        """Send systemd the states that were newly reached, the status line, and the watchdog's sign of life, each if it
+        is due. Never waits."""
         if self._socket is not None:
             self._send(self._socket, [(each.database, each.vitals()) for each in self._supervisors], time.monotonic())
 
@@ -95,21 +98,23 @@ class SystemdService:
 
 @contextmanager
 def run_as_service(supervisors: Sequence[Supervisor]) -> Iterator[SystemdService]:
-    """Yield the notifications of this process. None are sent unless its main thread runs the supervisors."""
+    """Yield an object that sends systemd the state of the supervisors. It sends nothing unless the main thread of this
+    process runs the supervisors."""
     given = take_socket(os.environ) if threading.current_thread() is threading.main_thread() else None
     with nullcontext() if given is None else closing(given):
         yield SystemdService(supervisors, given)
 
 
 def report_unneeded(why: str) -> None:
-    """Report readiness although there is nothing to do. A service that ends before it is ready counts as failed."""
+    """Tell systemd that the service is ready although it has nothing to do, because a service that ends before it is
+    ready counts as failed. `why` is its status."""
     if (given := take_socket(os.environ)) is not None:
         with closing(given):
             given.send(READY="1", STATUS=why)
 
 
 def reached_states(vitals: Sequence[SupervisorVitals]) -> Iterator[str]:
-    """Yield the states that all supervisors have reached. Each is sent once."""
+    """Yield the systemd states READY and STOPPING, each if all supervisors have reached it. Each is sent once."""
     if all_deliver(vitals):
         yield READY
     if all(node.stopping for node in vitals):
@@ -117,20 +122,22 @@ def reached_states(vitals: Sequence[SupervisorVitals]) -> Iterator[str]:
 
 
 def all_deliver(vitals: Sequence[SupervisorVitals]) -> bool:
-    """Return True if a process of each database has a lease. Unusable databases are excused, but not all of them."""
+    """Return True if for each database some worker process is ready and holds a lease. Unusable databases are excused,
+    but not all of them."""
     leases = [any(process.ready and process.trusted for process in node.processes) for node in vitals]
     excused = [node.hindrance is not None for node in vitals]
     return any(leases) and not any(node.stopping for node in vitals) and all(map(or_, leases, excused))
 
 
 def is_alive(vitals: SupervisorVitals, within: float) -> bool:
-    """Return True if the loop has stepped in the last `within` seconds and nothing else needs a restart."""
+    """Return True if the supervisor needs no restart: its loop has run a step in the last `within` seconds, and no
+    fatal problem is known."""
     turns = not vitals.started or not vitals.running or vitals.loop_age <= within
     return turns and not any(list_fatal(vitals))
 
 
 def status_line(nodes: Sequence[tuple[str, SupervisorVitals]]) -> str:
-    """Return one line about all supervisors: partitions, processes, and problems."""
+    """Return one line for systemd's status display about all supervisors: their partitions, processes and problems."""
     values = [(database, _status(node)) for database, node in nodes]
     return "; ".join(f"{database}: {text}" if len(values) > 1 else text for database, text in values)
 

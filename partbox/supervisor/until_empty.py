@@ -18,19 +18,20 @@ PATIENCE_LEASES = 2  # leases without progress; the partitions of a dead process
 
 
 class UntilEmpty:
-    """The end of a group of nodes: when they have delivered everything that can be delivered."""
+    """A detector of the moment when a group of nodes has delivered everything that can be delivered, so that a run with
+    `--until-empty` ends."""
 
     def __init__(self, supervisors: Sequence[Supervisor]) -> None:
         self._nodes = [(each, Standstill()) for each in supervisors]
         self._checks = 0
 
     def is_over(self) -> bool:
-        """Check all nodes. Return True if none has work that goes on, for the second time in a row."""
+        """Check whether any node still has work that goes on. Return True if none has, for the second time in a row."""
         self._checks = self._checks + 1 if all(self._has_nothing_left(*node) for node in self._nodes) else 0
         return self._checks >= CHECKS_IN_A_ROW
 
     def log_left_over(self) -> bool:
-        """Log the events that are left in each database. Return True if there are none."""
+        """Log the undelivered events that are left in each database. Return True if none are left."""
         left = [each for each, _ in self._nodes if not _is_done(each)]
         if not left:
             log_event(log, "all_delivered", "everything that is due is delivered")
@@ -38,7 +39,7 @@ class UntilEmpty:
 
     @staticmethod
     def _has_nothing_left(node: Supervisor, standstill: Standstill) -> bool:
-        """Return True if the node has nothing to wait for, or its database cannot be worked for."""
+        """Return True if the node has no work left that it could wait for, or if its database cannot be used."""
         if node.blocker is not None:
             return True
         with about(node.database):
@@ -48,7 +49,7 @@ class UntilEmpty:
 
 
 def _is_done(node: Supervisor) -> bool:
-    """Return True if the node has delivered everything. Otherwise log the events that are left."""
+    """Return True if the node has delivered all of its events. Otherwise log the events that are left."""
     with about(node.database):
         blocker = node.blocker
         if blocker is not None:

@@ -34,7 +34,8 @@ HOLD_SECONDS = 1.0
 
 
 class WorkerHandle:
-    """A worker process: spawned on creation, with its slot and its signs of life."""
+    """A supervisor's handle of one worker process, which it spawns on creation: the process, its shared memory, and its
+    signs of life."""
 
     def __init__(self, context: Any, job: Job, memory: tuple[Any, Any], index: int) -> None:
         self.index = index
@@ -69,36 +70,37 @@ class WorkerHandle:
 
     @property
     def pid(self) -> int:
-        """The process id."""
+        """The process id of the worker process in the operating system."""
         return self.registered.pid
 
     @property
     def instance(self) -> UUID | None:
-        """The instance id, or None before registration."""
+        """The id under which the worker process is registered in the database, or None before registration."""
         return self.registered.slot.instance
 
     @property
     def sentinel(self) -> int:
-        """A descriptor that is readable once the process has ended."""
+        """A file descriptor that becomes readable once the worker process has ended."""
         return int(self._process.sentinel)
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code, or None while the process lives."""
+        """The exit code of the worker process, or None while the process lives."""
         return self._process.exitcode  # type: ignore[no-any-return]
 
     @property
     def handler_timeout(self) -> float:
-        """The longest timeout of the handlers (seconds), or 0.0 if some have none."""
+        """The longest timeout of the handlers in the worker process (seconds), or 0.0 if some have none."""
         return self.registered.slot[TIMEOUT]
 
     @property
     def ready(self) -> bool:
-        """True if the process has begun to work, and may get partitions."""
+        """True if the worker process has begun to poll or save, and may get partitions."""
         return self.registered.slot[POLL_TICK] > 0 or self.registered.slot[SAVE_TICK] > 0
 
     def signs(self) -> ChildSigns:
-        """Return the signs of life, and remember them. A leaving process is never idle, because it ends by itself."""
+        """Compute the signs of life of the worker process, such as seconds of silence, and remember them. A leaving
+        process is never idle, because it ends by itself."""
         slot, now = self.registered.slot, boottime()
         running, is_stopped = slot[RUNNING_SINCE], processes.is_stopped(self.pid)
         if running and not is_stopped:
@@ -121,11 +123,13 @@ class WorkerHandle:
         return self.last_signs
 
     def _seconds_since(self, worked_at: float) -> float:
-        """Return the seconds since `worked_at`, not counting the time in which a handler held the interpreter."""
+        """Return the seconds since the process last worked, at `worked_at`, not counting the time in which a handler
+        held the interpreter."""
         return boottime() - max(worked_at, self._held_at, self._ready_at) if self.ready else 0.0
 
     def process(self) -> ProcessVitals:
-        """Return the state of the process at the supervisor's last check, a quarter of a second ago. Any thread."""
+        """Return the health of the worker process as the supervisor last checked it, a quarter of a second ago. Any
+        thread may call this."""
         slot, last_signs = self.registered.slot, self.last_signs
         return ProcessVitals(
             pid=self.pid,
@@ -142,7 +146,8 @@ class WorkerHandle:
         )
 
     def drain(self) -> None:
-        """Ask the process to release everything and end. A process that still loads its handlers is killed."""
+        """Ask the worker process to finish its handlers, release its partitions and end. A process that still loads its
+        handlers is killed."""
         self.registered.draining = True
         self.registered.slot[STOPPING] = 1.0
         # Such a process owns nothing, and gets no identity.
@@ -151,22 +156,23 @@ class WorkerHandle:
             self._process.kill()
 
     def kill(self) -> None:
-        """Kill the process."""
+        """Kill the worker process at once, and remember that the supervisor did so."""
         self.killed = True
         self._process.kill()
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for the process to end."""
+        """Wait for up to `timeout` seconds, or without limit if it is None, until the worker process has ended."""
         self._process.join(timeout)
 
     def close(self) -> None:
-        """Wait for the process to end, and free its resources."""
+        """Wait for the worker process to end, and free the operating system's resources of its handle."""
         self._process.join()
         self._process.close()
 
 
 def _leave_a_deleted_folder() -> None:
-    """Change to a new folder if the current one is deleted, as a spawned process begins there and must be able to."""
+    """Change to a new empty folder if the current folder is deleted, because a spawned process begins in the current
+    folder and would fail."""
     try:
         os.getcwd()
     except FileNotFoundError:

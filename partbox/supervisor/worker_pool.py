@@ -30,7 +30,8 @@ STARTUP = 30.0  # seconds in which a process is expected to connect
 
 
 class WorkerPool:
-    """The worker processes of one node. Only `list_handles` is for any thread, and `kill` for signal handlers too."""
+    """The worker processes of one node, which it spawns, watches, drains and replaces. Any thread may call
+    `list_handles`, and signal handlers may call `kill`."""
 
     def __init__(self, job: Job, wanted: int, meters: Meters | None) -> None:
         self.scale(wanted)
@@ -46,13 +47,14 @@ class WorkerPool:
         self.backoff = RestartBackoff()
 
     def scale(self, wanted: int) -> None:
-        """Set the number of processes for the next `adjust_count`. Raise `PartboxError` unless it is from 1 to 256."""
+        """Set how many worker processes there should be; the next `adjust_count` starts or ends some. Raise
+        `PartboxError` unless the number is from 1 to 256."""
         if not 1 <= wanted <= MAX_PROCESSES:
             raise PartboxError(f"processes must be from 1 to {MAX_PROCESSES}, not {wanted}")
         self.wanted = wanted
 
     def list_handles(self) -> list[WorkerHandle]:
-        """Return the handles of all processes. Any thread may call this."""
+        """Return the handles of all worker processes of this node. Any thread may call this."""
         with self._lock:
             return list(self._handles.values())
 
@@ -61,31 +63,34 @@ class WorkerPool:
 
     @property
     def sentinels(self) -> list[int]:
-        """The descriptors that are readable once a process has ended."""
+        """The file descriptors of all worker processes, each of which becomes readable once its process has ended."""
         return [handle.sentinel for handle in self._handles.values()]
 
     @property
     def is_starting(self) -> bool:
-        """True if a process has no identity yet, and may get one at any moment."""
+        """True if a worker process was started recently, has no instance id yet, and may be registered at any
+        moment."""
         since = time.monotonic() - STARTUP
         return any(each.instance is None and each.started_at > since for each in self._handles.values())
 
     @property
     def has_arriving(self) -> bool:
-        """True if a process waits for its identity."""
+        """True if a worker process is ready and waits to be registered in the database."""
         return any(handle.instance is None and handle.registered.vouched for handle in self._handles.values())
 
     def list_living(self) -> list[RegisteredProcess]:
-        """Return the processes that work, or are in their lifespan, and have not ended."""
+        """Return the worker processes that have not ended and either work or run the application's startup code
+        (lifespan)."""
         begun = (each for each in self._handles.values() if each.ready or each.registered.slot[LIFESPAN_SINCE])
         return [handle.registered for handle in begun if handle.exit_code is None]
 
     def list_ended(self) -> list[WorkerHandle]:
-        """Return the processes that have ended and are not removed yet."""
+        """Return the worker processes that have ended and were not removed from the pool yet."""
         return [handle for handle in self._handles.values() if handle.exit_code is not None]
 
     def adjust_count(self, now: float) -> bool:
-        """Spawn missing processes, and drain the youngest if there are too many. Return True if any begin to drain."""
+        """Bring the number of worker processes to the wanted number: spawn missing ones, or drain the youngest. Return
+        True if any begin to drain."""
         staying = [handle for handle in self._handles.values() if not handle.registered.draining]
         if len(staying) < self.wanted and now >= self._spawn_at:
             self._spawn(now, self.wanted - len(staying))
@@ -93,7 +98,7 @@ class WorkerPool:
         return self._drain(staying[self.wanted :])
 
     def drain(self) -> bool:
-        """Ask all processes to end. Return True if any were not asked before."""
+        """Ask all worker processes to finish and end. Return True if any were not asked before."""
         return self._drain(list(self._handles.values()))
 
     def _drain(self, handles: Sequence[WorkerHandle]) -> bool:
@@ -103,7 +108,7 @@ class WorkerPool:
         return bool(undrained)
 
     def _spawn(self, now: float, count: int) -> None:
-        """Spawn as many processes as the machine allows. The others follow later."""
+        """Start `count` worker processes, or as many as the machine allows. The others follow later."""
         free = [index for index in range(MAX_PROCESSES) if index not in self._handles]
         try:
             for index in free[:count]:
@@ -119,8 +124,9 @@ class WorkerPool:
             self._log("not_spawned", text, pause, len(self._handles), error, seconds=pause)
 
     def check_signs(self, steady: float = 0.0) -> None:
-        """Vouch for working processes, and kill those without signs of life, or idle for too long. A process is idle
-        only for the `steady` seconds in which this node has reached the database without a break."""
+        """Vouch for worker processes that work, so that their leases are renewed. Kill processes without signs of life
+        or idle for too long; idle time counts only while this node has reached the database without a break, for
+        `steady` seconds."""
         settings = self._job.settings
         for handle in self._handles.values():
             signs = handle.signs()
@@ -147,7 +153,7 @@ class WorkerPool:
         self._log(name, text, handle.pid, seconds, worker_pid=handle.pid, seconds=seconds)
 
     def note_crash(self, handle: WorkerHandle) -> None:
-        """Log and count an unexpected death, and plan the replacement."""
+        """Log and count the unexpected death of a worker process, and plan the time of its replacement."""
         code, now = handle.exit_code, time.monotonic()
         text = "process %d %s; its partitions go to others and it is replaced"
         self._log("crash", text, handle.pid, describe_exit(code), worker_pid=handle.pid, exit_code=code)
@@ -160,20 +166,21 @@ class WorkerPool:
             self._log("crash_loop", text, died, RECENT_SECONDS, deaths=deaths, seconds=RECENT_SECONDS)
 
     def remove(self, handle: WorkerHandle) -> None:
-        """Remove an ended process. Its counters stay."""
+        """Remove a worker process that has ended from the pool. Its metrics counters are kept."""
         with self._lock:
             del self._handles[handle.index]
         self._close_handle(handle)
 
     def kill(self) -> None:
-        """Kill all processes. Takes no lock, as a signal handler may have interrupted the holder."""
+        """Kill all worker processes at once. Takes no lock, because a signal handler may have interrupted the
+        holder."""
         for handle in self._handles.copy().values():
             # The process has ended, and is removed.
             with suppress(ValueError):
                 handle.kill()
 
     def close(self) -> None:
-        """Kill all processes, and wait for their end."""
+        """Kill all worker processes of the pool, and wait until they have ended."""
         for handle in self._handles.values():
             handle.kill()
             self._close_handle(handle)

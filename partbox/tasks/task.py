@@ -28,7 +28,7 @@ _MAIN_MODULES = ("__main__", "__mp_main__")
 
 
 class EventPublisher(Protocol):
-    """The part of an outbox that a task needs."""
+    """The methods of an outbox that a task uses to publish its events."""
 
     def publish(self, conn: AnySync, event: Event, /) -> UUID | None: ...
 
@@ -36,8 +36,8 @@ class EventPublisher(Protocol):
 
 
 class TaskRunner:
-    """A handler that calls the function of a task with the arguments of an event. The returned value matters only if it
-    is an outcome. The function is pickled by name if it can be imported, else by value."""
+    """The handler of a task's events, which calls the task's function with the arguments in the event. The returned
+    value matters only if it is an outcome. The function is pickled by name if it can be imported, else by value."""
 
     def __init__(self, function: Callable[..., Any], task: str) -> None:
         self.function = function
@@ -49,12 +49,13 @@ class TaskRunner:
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        """The function of the task, so that inspection finds its code and place."""
+        """The function of the task, so that tools such as `inspect` find its code and place."""
         return self.function
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """The signature as a handler: the event, and the parameters that providers fill."""
+        """The signature that `inspect` shows for this handler: the event, and the parameters that dependency providers
+        fill."""
         dependencies = (
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[Any, each])
             for name, each in self.arguments.dependencies.items()
@@ -72,14 +73,16 @@ class TaskRunner:
 
 
 class AsyncTaskRunner(TaskRunner):
-    """A handler that awaits the `async def` function of a task."""
+    """The handler of an async task's events, which awaits the task's `async def` function with the arguments in the
+    event."""
 
     async def __call__(self, event: DeliveredEvent, /, **dependencies: Any) -> Any:
         return _outcome(await self.function(**self.arguments.of(event), **dependencies))
 
 
 def runner(function: Any, task: str) -> TaskRunner:
-    """Return the handler of a task's function. Raise RegistrationError if the function cannot be a task."""
+    """Return the handler that calls a task's function when its event arrives. Raise RegistrationError if the function
+    cannot be a task."""
     if not inspect.isfunction(function):
         raise RegistrationError(f"{function!r} cannot be a task: decorate a function")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -88,7 +91,8 @@ def runner(function: Any, task: str) -> TaskRunner:
 
 
 def imported(module: str, name: str) -> TaskRunner:
-    """Return the handler of the named task in a process that imports its module. Used to unpickle handlers."""
+    """Return the handler of the task `name`, after importing its module in a process. Used to unpickle handlers in
+    worker processes."""
     found = getattr(_find_attribute(module, name), "runner", None)
     if isinstance(found, TaskRunner):
         return found
@@ -110,7 +114,8 @@ def _outcome(result: Any) -> Any:
 
 
 class Task(Generic[P, R]):
-    """A function that can also be published: `publish` has a worker call it with the same arguments, by name."""
+    """A function that can also be called in a worker process: `publish` writes an event with the arguments, by name,
+    and a worker then calls the function with them."""
 
     def __init__(
         self,
@@ -130,22 +135,24 @@ class Task(Generic[P, R]):
         return cast(R, self.runner.function(*args, **kwargs))
 
     def publish(self, conn: AnySync, /, **arguments: Any) -> UUID | None:
-        """Publish a call with these arguments in the transaction of `conn`; return the id of the event. Raise
-        PublishError before anything is written if the arguments do not fit the function."""
+        """Publish a call of the task with these arguments in the transaction of `conn`, for a worker to run; return the
+        id of the event. Raise PublishError before anything is written if the arguments do not fit the function."""
         return self._outbox.publish(conn, self.event(**arguments))
 
     async def publish_async(self, conn: AnyAsync, /, **arguments: Any) -> UUID | None:
-        """Publish a call with these arguments on an asynchronous connection. See `publish`."""
+        """Publish a call of the task with these arguments in the transaction of an asynchronous connection, for a
+        worker to run; return the id of the event. The async form of `publish`."""
         return await self._outbox.publish_async(conn, self.event(**arguments))
 
     def event(self, /, **arguments: Any) -> Event:
-        """Return the event of such a call, for `publish_many`. Raise PublishError if the arguments do not fit."""
+        """Return the event that represents a call of the task with these arguments, for `publish_many`. Raise
+        PublishError if the arguments do not fit."""
         payload = self.runner.arguments.payload(arguments)
         return Event(self.name, payload, aggregate_type=self._aggregate_type, **self._fields)
 
     def options(self, **fields: Unpack[TaskFields]) -> "Task[P, R]":
-        """Return the same task whose events have these fields. Events with the same aggregate type and `aggregate_id`
-        run one at a time and in order, even if their tasks differ."""
+        """Return a copy of the task whose events have these fields, such as `aggregate_id`. Events with the same
+        aggregate type and `aggregate_id` run one at a time and in order, even if their tasks differ."""
         for field in fields.keys() - TaskFields.__annotations__.keys():
             meant = hint(field, TaskFields.__annotations__)
             raise PublishError(f"task {self.name!r} has no option {field!r}: {meant}")
@@ -163,7 +170,7 @@ def task(
     aggregate_type: str | Enum | None,
     options: HandlerOptions,
 ) -> Task[P, R]:
-    """Register the function as the handler of its own events, and return its task.
+    """Register the function as the handler of the events that its calls are published as, and return the task.
 
     Raise RegistrationError if impossible.
 
@@ -184,7 +191,8 @@ def task(
 
 
 def task_name_of(function: Any) -> str:
-    """Return module and qualified name of a function, the same whether its module is run or imported."""
+    """Return the default name of a task: the module and qualified name of its function, the same whether its module is
+    run or imported."""
     name = getattr(function, "__qualname__", repr(function)).replace("<locals>.", "")
     module = getattr(function, "__module__", None)
     return f"{_main_name(module) if module in _MAIN_MODULES else module}.{name}"

@@ -14,9 +14,9 @@ from partbox.supervisor.signals import SignalFlag, hangup_is_ignored
 
 
 class Interrupts:
-    """A context in which signals raise nothing: the first sets `asked`, and any further one sets `at_once` as well.
-    A hangup never sets `at_once`, because it arrives twice when a terminal is closed, from the kernel and from the
-    shell."""
+    """A context that turns signals such as Ctrl-C into flags: the first sets `asked`, and any further one sets
+    `at_once` as well. No exception is raised. A hangup never sets `at_once`, because it arrives twice when a terminal
+    is closed, from the kernel and from the shell."""
 
     def __init__(self) -> None:
         self.asked = SignalFlag()
@@ -41,8 +41,9 @@ class Interrupts:
         meanwhile: Callable[[], None],
         pause: float,
     ) -> bool:
-        """Wait at most `seconds` until `check` returns True, and return its last result. `meanwhile` is called,
-        followed by a `pause`, between two checks. `at_once` cuts the pause short. `given_up` ends the wait."""
+        """Wait at most `seconds` until `check` returns True, and return its last result. Between two checks `meanwhile`
+        is called, followed by a `pause`. The flag `at_once` cuts the pause short. If `given_up` returns True, the wait
+        ends."""
         end = time.monotonic() + seconds
         while not (done := check()) and time.monotonic() < end and not given_up():
             meanwhile()
@@ -58,7 +59,7 @@ class Interrupts:
 
 @contextmanager
 def redirect_stderr(log: Path) -> Iterator[None]:
-    """Append standard error of this process, and of processes started within the context, to a file."""
+    """Append the standard error of this process, and of processes started within the context, to the file `log`."""
     sys.stderr.flush()
     saved_fd = os.dup(2)
     with log.open("ab") as file:

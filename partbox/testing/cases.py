@@ -24,8 +24,8 @@ _shelf_by_key: dict[tuple[str, str], tuple[Shelf, Sessions]] = {}
 
 
 class _Partbox(unittest.TestCase):
-    """The base of both test cases. `outbox` is the application's outbox, by default a new one. `dsn` leads to the
-    test's database."""
+    """The base class of partbox's two test cases. `outbox` is the application's outbox, by default a new one. `dsn`
+    leads to the test's database."""
 
     outbox: ClassVar[Outbox | None] = None
     dsn: str
@@ -33,7 +33,8 @@ class _Partbox(unittest.TestCase):
 
     @classmethod
     def prepare(cls, dsn: str) -> None:
-        """Create the application's own tables in the database that the tests get clones of. Override it as needed."""
+        """Create the application's own tables in the database from which the tests' databases are cloned. Override it
+        as needed."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -46,15 +47,18 @@ class _Partbox(unittest.TestCase):
 
 
 class PartboxTestCase(_Partbox):
-    """A test case with `self.kit`, `self.dsn`, and an outbox in which nothing has been published."""
+    """A unittest test case with a test kit in `self.kit`, the database's DSN in `self.dsn`, and an outbox in which
+    nothing has been published."""
 
 
 class PartboxAsyncTestCase(_Partbox, unittest.IsolatedAsyncioTestCase):
-    """A PartboxTestCase for `async def` tests, which use `await self.kit.drain_async()`."""
+    """A unittest test case like PartboxTestCase for `async def` tests, which deliver events by `await
+    self.kit.drain_async()`."""
 
 
 def _shelf(prepare: Prepare, schema: str) -> tuple[Shelf, Sessions]:
-    """Return the databases of all test cases with the same tables, on a server that runs until the process ends."""
+    """Return the lender of databases for all test cases that need the same tables, on a server that runs until the
+    process ends."""
     key = (f"{prepare.__module__}.{prepare.__qualname__}", schema)
     if key not in _shelf_by_key:
         if not _shelf_by_key:

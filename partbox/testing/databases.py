@@ -83,7 +83,8 @@ UNCHECKED = "set local session_replication_role = replica"
 
 @dataclass(frozen=True, slots=True)
 class DatabaseSnapshot:
-    """The rows of all tables, the names of analysed tables, and the values of sequences. Names are quoted for SQL."""
+    """The content of a test database, for restoring it: the rows of all tables, the names of analysed tables, and the
+    values of sequences. Names are quoted for SQL."""
 
     # Contents of the tables that are not empty, in the text form of COPY.
     rows: dict[str, bytes]
@@ -113,7 +114,8 @@ class DatabaseSnapshot:
         )
 
     def restore(self, conn: Conn) -> bool:
-        """Restore the rows of every table, or return False if more than rows has changed."""
+        """Restore the rows that the database's tables had at the snapshot. Return False if more than rows has
+        changed."""
         conn.execute(ANYWHERE)
         written = conn.execute(WRITTEN).fetchall()
         if any(catalog or name in self.markers for name, catalog, _ in written):
@@ -143,7 +145,8 @@ class DatabaseSnapshot:
 
 @dataclass(slots=True)
 class LentDatabase:
-    """A database, the number of tests that it may still serve, and the time since when its written rows are counted."""
+    """A database lent to a test, with the number of tests that it may still serve and the time since when its written
+    rows are counted."""
 
     name: str
     settings: tuple[Any, ...] | None = None
@@ -152,8 +155,8 @@ class LentDatabase:
 
 
 class Shelf:
-    """A lender of one database at a time, cloned from `template` on the server of `dsn`. The connections of `sessions`
-    may stay in the database, if their owner keeps them idle between two tests."""
+    """A lender of test databases, one at a time, cloned from the database `template` on the server of `dsn`. The
+    connections of `sessions` may stay in the database, if their owner keeps them idle between two tests."""
 
     def __init__(self, dsn: str, template: str, sessions: Sessions | None = None) -> None:
         self.dsn = dsn
@@ -165,7 +168,7 @@ class Shelf:
         self._database: LentDatabase | None = None
 
     def lend(self) -> str:
-        """Return the DSN of a database in the state after migrations."""
+        """Lend a test database in the state after migrations, restored or newly cloned, and return its DSN."""
         # A session of an earlier test has entered the database again.
         if self._database is not None and self._end_sessions(self._database):
             self._discard()
@@ -173,7 +176,7 @@ class Shelf:
         return self._dsn(database)
 
     def take_back(self) -> None:
-        """Restore the database once nobody is connected, or drop it."""
+        """End the loan of the test database: restore its rows once nobody is connected, or else drop it."""
         assert self._database is not None
         self._database.uses -= 1
         kept = False
@@ -205,7 +208,8 @@ class Shelf:
         return database
 
     def _restore(self, database: LentDatabase) -> bool:
-        """Restore the database, or return False if more than rows has changed."""
+        """Restore the test database's rows. Return False if more than rows has changed, so that it cannot be used
+        again."""
         self._wait_disconnected(database)
         if self._admin.info.server_version < COUNTING_VERSION or self._settings(database) != database.settings:
             return False
@@ -220,8 +224,8 @@ class Shelf:
 
     @contextmanager
     def _session(self, database: LentDatabase) -> Iterator[Conn]:
-        """Yield a session in the database. The session stays there, or has ended on the server too when the block is
-        over."""
+        """Yield a connection to the test database. The connection is kept, or has ended on the server too when the
+        block is over."""
         if self._kept_sessions is not None:
             yield self._kept_sessions.own(self._dsn(database))
             return
@@ -232,7 +236,8 @@ class Shelf:
             time.sleep(CHECK_PAUSE)
 
     def _wait_disconnected(self, database: LentDatabase) -> None:
-        """Wait until nobody is connected, because sessions report only at their end which rows they have written."""
+        """Wait until nobody is connected to the test database, because sessions report only at their end which rows
+        they have written."""
         until = time.monotonic() + DISCONNECT_TIMEOUT
         while self._end_sessions(database):
             if time.monotonic() > until:
@@ -242,19 +247,21 @@ class Shelf:
             time.sleep(CHECK_PAUSE)
 
     def _end_sessions(self, database: LentDatabase) -> list[Any]:
-        """Terminate all sessions in the database except the kept connections, and return them."""
+        """Terminate all sessions in the test database except the kept connections, and return the terminated
+        sessions."""
         kept_pids: Sequence[int] = [] if self._kept_sessions is None else self._kept_sessions.pids()
         return self._query(SESSIONS, database.name, list(kept_pids))
 
     def _settings(self, database: LentDatabase) -> tuple[Any, ...] | None:
-        """Return the state of the database that is not in its own catalogs."""
+        """Return the state of the test database that is not in its own catalogs, such as its settings, to see whether a
+        test has changed it."""
         return next(iter(self._query(SETTINGS, database.name)), None)
 
     def _query(self, question: LiteralString, *about: object) -> list[tuple[Any, ...]]:
         return self._execute_reconnecting(question, list(about)).fetchall()
 
     def _execute_reconnecting(self, statement: Any, values: list[object] | None = None) -> psycopg.Cursor[Any]:
-        """Execute a statement, through a new connection if a test has terminated the present one."""
+        """Execute a statement on the lender's connection, or on a new one if a test has terminated the present one."""
         try:
             return self._admin.execute(statement, values)
         except psycopg.OperationalError:
@@ -289,6 +296,6 @@ def _sequences(conn: Conn, names: list[str]) -> list[tuple[int, bool]]:
 
 
 def _statement(text: LiteralString, *names: str) -> sql.Composed:
-    """Return a statement with names that the database has already quoted."""
+    """Convert a text into an SQL statement. Names in the text come from the database, which has quoted them already."""
     written = sql.SQL(", ").join(map(sql.SQL, names))  # pyright: ignore[reportArgumentType]
     return sql.SQL(text).format(written)

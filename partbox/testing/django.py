@@ -29,8 +29,8 @@ _NOT_PARAMETERS = ("context", "cursor_factory", "server_side_binding", "prepare_
 
 
 class PartboxMixin(_Case):
-    """A mixin to put before `TestCase` or `TransactionTestCase`. `outbox` is the application's outbox, and `using` the
-    alias of its database."""
+    """A mixin for Django tests, placed before `TestCase` or `TransactionTestCase`. `outbox` is the application's
+    outbox, and `using` the alias of its database."""
 
     outbox: ClassVar[Outbox]
     using: ClassVar[str] = "default"
@@ -48,12 +48,13 @@ class PartboxMixin(_Case):
         self.kit.forget()
 
     def published(self, event_type: Any = None, **wanted: Any) -> Published:
-        """Return the published events that Django's connection sees, also in its open transaction. See
-        `Kit.published`."""
+        """Return the published events that Django's connection sees, also in its open transaction. The result has the
+        form of `Kit.published`."""
         return self.kit.published(event_type, conn=connections[self.using], **wanted)
 
     def drain(self, subscription: str = "default") -> Drained:
-        """Deliver the due events (see `Kit.drain`). Raise PartboxError in a transaction, which no worker sees."""
+        """Deliver the events that are due now, like `Kit.drain`. Raise PartboxError in a transaction, whose events no
+        worker sees."""
         if connections[self.using].in_atomic_block:
             raise PartboxError(
                 "drain() does not see what an open transaction has published, and a TestCase never commits its own: "
@@ -62,11 +63,12 @@ class PartboxMixin(_Case):
         return self.kit.drain(subscription)
 
     def handle(self, event_type: Any = None, **wanted: Any) -> Drained:
-        """Call the handlers with the published events that match, without the log (see `Kit.handle`)."""
+        """Call the handlers with the published events that match, like `Kit.handle`: without the log, so that nothing
+        is parked or retried."""
         return self.kit.handle(*self.published(event_type, **wanted), conn=connections[self.using])
 
 
 def dsn_of(using: str) -> str:
-    """Return the DSN of one of Django's databases, as it is during the tests."""
+    """Return the DSN of one of Django's databases. During tests it leads to the test database."""
     given = connections[using].get_connection_params()
     return make_conninfo(**{name: value for name, value in given.items() if name not in _NOT_PARAMETERS})

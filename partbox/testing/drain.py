@@ -35,7 +35,8 @@ MOST = 10_000
 
 
 class Drainer:
-    """A runner of drains of one outbox, in the caller's thread or beside the caller's event loop."""
+    """A helper of tests that delivers all due events of an outbox (a drain), in the caller's thread or beside the
+    caller's event loop."""
 
     def __init__(self, outbox: Outbox, dsn: str, sessions: Sessions | None = None) -> None:
         self.outbox = outbox
@@ -46,13 +47,15 @@ class Drainer:
         self._runner: asyncio.Runner | None = None
 
     def drain(self, subscription: str) -> Drained:
-        """Run a drain in this thread. `async def` handlers run in an event loop that is kept until `close`."""
+        """Deliver all due events of a subscription in this thread. `async def` handlers run in an event loop that is
+        kept until `close`."""
         if asyncio._get_running_loop() is not None:
             raise PartboxError("drain() would block the event loop that runs here: use `await kit.drain_async()`")
         return self._drain(subscription, self.await_it)
 
     async def drain_async(self, subscription: str) -> Drained:
-        """Run a drain with `async def` handlers in the caller's event loop and all others in a thread."""
+        """Deliver all due events of a subscription: `async def` handlers run in the caller's event loop and all others
+        in a thread."""
         loop = asyncio.get_running_loop()
 
         def await_it(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -61,28 +64,31 @@ class Drainer:
         return await asyncio.to_thread(self._drain, subscription, await_it)
 
     def await_it(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine to its end, in the kept event loop."""
+        """Run a coroutine to its end in the event loop that is kept for drains."""
         if self._runner is None:
             self._runner = asyncio.Runner()
         self._runner.run(coroutine)
 
     def connection(self, role: str = "membership") -> WatchedConnection:
-        """Return the connection of drains for this role, in autocommit. For use while no drain runs."""
+        """Return the database connection that drains use for this role, in autocommit. For use while no drain runs."""
         return self.sessions.get(self._dsn, self.outbox.settings, role)
 
     def effects(self) -> WatchedConnection:
-        """Return the connection of transactional handlers, which may change its session, so that it is not kept."""
+        """Return the database connection for transactional handlers. They may change its session, so that it is not
+        kept for the next test."""
         if self._effects is None or self._effects.closed:
             settings = self.outbox.settings
             self._effects = connect(self._dsn, lease=settings.lease, pooler=settings.pooler, name=NAME, lent=True)
         return self._effects
 
     def dsn_of_effects(self) -> str:
-        """Return the DSN for `async def` transactional handlers. Everything else uses the connections of the drains."""
+        """Return the DSN for connections of `async def` transactional handlers. Everything else uses the connections of
+        the drains."""
         return self._dsn
 
     def close(self) -> None:
-        """Close the event loop, and the connections unless they are shared with other kits."""
+        """Close the event loop of the drains, and their database connections unless these are shared with other
+        kits."""
         self._disconnect(self._keeps_sessions)
         runner, self._runner = self._runner, None
         if runner is not None:
@@ -98,7 +104,6 @@ class Drainer:
             raise
 
     def _disconnect(self, keep_sessions: bool = False) -> None:
-        """Close the connections, but leave shared connections open if `keep_sessions`."""
         effects, self._effects = self._effects, None
         if effects is not None:
             effects.close()
@@ -107,7 +112,7 @@ class Drainer:
 
 
 class Drain:
-    """One drain, on connections of `drainer`."""
+    """One delivery of all due events of a subscription in a test, on the database connections of `drainer`."""
 
     def __init__(self, drainer: Drainer, subscription: str, await_it: Await) -> None:
         outbox = drainer.outbox
@@ -141,8 +146,8 @@ class Drain:
             self._transactor.one_by_one()
 
     def run(self) -> Drained:
-        """Deliver, and return the outcome of each event. The lifespan is entered before and left afterwards, and its
-        error is raised. An exception that ends a test, such as Ctrl-C or `pytest.fail`, passes through."""
+        """Deliver all due events, and return the outcome of each. The lifespan is entered before and left afterwards,
+        and its error is raised. An exception that ends a test, such as Ctrl-C or `pytest.fail`, passes through."""
         lifespan = self._worker.lifespan
         lifespan.enter()
         try:
@@ -189,7 +194,8 @@ class Drain:
         self._checked = not self._drainer.sessions.is_first(log, self._schema)
 
     def _check(self) -> None:
-        """Raise PartboxError if a worker delivers from the database. Bury dead processes once their lease has ended."""
+        """Make sure that no worker delivers from the database, and raise PartboxError if one does. Dead processes are
+        removed once their lease has ended."""
         members = instances.members(self._conn, self._schema, self._subscription)
         for member in members:
             if member.left > 0:
@@ -205,7 +211,8 @@ class Drain:
         return statements.assign(self._conn, self._schema, self._subscription, self._me)
 
     def _run_round(self) -> bool:
-        """Claim, read, deliver and save. Return False if there was nothing to do."""
+        """Claim partitions, read events, deliver them and save their outcomes, once. Return False if there was nothing
+        to do."""
         self._poller.force_tick()
         has_read = self._poller.run_step(self._session)
         has_stepped = False
@@ -216,7 +223,8 @@ class Drain:
         return (self._save() or has_stepped or has_read) and self._recorder.fatal is None
 
     def _step(self) -> bool:
-        """Deliver the event with the lowest id, or move its lane to the transactional handlers."""
+        """Deliver the event with the lowest id, or hand the queue of its aggregate over to the transactional handlers.
+        Return False if no event is left."""
         waiting = None if self._transactor is None else self._transactor.first()
         if waiting is None:
             return step_worker(self._worker)
@@ -226,7 +234,7 @@ class Drain:
         return has_stepped or self._transact() or step_worker(self._worker)
 
     def _transact(self) -> bool:
-        """Return True if a transactional handler got its event."""
+        """Let the transactional handlers run once. Return True if one of them got its event."""
         assert self._transactor is not None
         before = len(self._recorder.outcomes)
         has_ended = self._transactor.run_once()
@@ -252,7 +260,8 @@ class Drain:
             self._save()
 
     def _end_membership(self) -> Drained:
-        """Leave the subscription and return the outcomes, with the held events behind them."""
+        """Leave the subscription at the end of a drain, and return the outcomes, with the held events (which wait
+        behind another of their key) after them."""
         outcomes = self._recorder.outcomes
         held = self._list_held() if any(each.state not in ("done", "ignored") for each in outcomes) else []
         statements.leave(self._conn, self._schema, self._subscription, self._me)
@@ -275,7 +284,8 @@ class Drain:
             self._transactor.effects.close()
 
     def _release_owned(self) -> None:
-        """Release the owned partitions as a graceful stop does, so that no event becomes suspect."""
+        """Release the owned partitions after an error, as a graceful stop does, so that no event becomes suspect of
+        having crashed the process."""
         self._close_effects()
         try:
             conn = self._drainer.connection()

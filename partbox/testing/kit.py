@@ -36,8 +36,8 @@ from partbox.testing.stepping import call_handlers
 
 
 class RecordingSink(Sink):
-    """A sink that keeps every message that it accepts in `messages`, in order. `delay` is the number of seconds before
-    it answers."""
+    """A sink for tests that sends nothing: it keeps every message that it accepts in `messages`, in order. `delay` is
+    the number of seconds before it answers."""
 
     def __init__(self, topic: str = DEFAULT, *, delay: float = 0.0) -> None:
         super().__init__(topic)
@@ -47,23 +47,23 @@ class RecordingSink(Sink):
         self._failures: deque[BaseException] = deque()
 
     def fail_next(self, error: BaseException, times: int = 1) -> None:
-        """Make the next `times` sends fail with this error, with all of their messages. DownstreamUnavailable stands
-        for an outage."""
+        """Make the next `times` calls of `send` fail with this error, for all of their messages. DownstreamUnavailable
+        stands for an outage."""
         _check_times(times)
         self._failures.extend([error] * times)
 
     def reject_next(self, times: int = 1, reason: str = "the broker refuses it") -> None:
-        """Refuse the next `times` messages for good, so that their events are dead."""
+        """Make the sink refuse the next `times` messages for good, so that their events become dead."""
         _check_times(times)
         self._results.extend([UnrecoverableError(reason)] * times)
 
     def sent(self, topic: str | None = None, key: object = None) -> list[Message]:
-        """Return the messages with this topic and key, any of them if None."""
+        """Return the recorded messages with this topic and this key. None stands for any topic or key."""
         wanted = None if key is None else str(key)
         return [each for each in self.messages if topic in (None, each.topic) and wanted in (None, each.key)]
 
     def clear(self) -> None:
-        """Forget the messages and the failures to come."""
+        """Forget the recorded messages, and cancel the failures that were ordered for the next sends."""
         self.messages.clear()
         self._results.clear()
         self._failures.clear()
@@ -78,7 +78,8 @@ class RecordingSink(Sink):
 
 
 class StandIn(Sink):
-    """A replacement for an application's sink that sends its messages, with their topics, to a recording sink."""
+    """A replacement for one of an application's sinks in a test. It sends its messages, with their topics, to a
+    recording sink."""
 
     def __init__(self, original: Sink, recording: RecordingSink) -> None:
         super().__init__()
@@ -112,13 +113,13 @@ class _Fault:
 
 
 class Faults:
-    """An interceptor that raises the injected errors before a handler runs."""
+    """An interceptor for tests that raises the ordered errors before a handler runs."""
 
     def __init__(self) -> None:
         self._faults: deque[_Fault] = deque()
 
     def inject(self, event_type: Kind | None, error: Error, times: int) -> None:
-        """Raise the error at the next `times` deliveries of this event type, or of any type if None."""
+        """Make the next `times` deliveries of an event type fail with this error. None stands for any event type."""
         if not isinstance(error, BaseException) and not (isinstance(error, type) and issubclass(error, BaseException)):
             raise TypeError(f"{error!r} is not an exception: give the one to raise")
         _check_times(times)
@@ -134,7 +135,8 @@ class Faults:
 
 
 def _override(outbox: Outbox, dsn: str, faults: Faults) -> Callable[[], None]:
-    """Point the outbox at this database, with the faults around its handlers, and return the undo function."""
+    """Make the outbox use a test's database, with ordered faults around its handlers, and return the function that
+    undoes this."""
     before = dict(vars(outbox))
     outbox._database = OutboxDatabase(dsn, outbox.settings)
     outbox._hooks, outbox.handlers = copy(outbox._hooks), copy(outbox.handlers)
@@ -153,9 +155,9 @@ def _override(outbox: Outbox, dsn: str, faults: Faults) -> Callable[[], None]:
 
 
 class Kit:
-    """An outbox under test: `with Kit(outbox, dsn) as kit:`. Until the kit is closed, the outbox publishes to and
-    delivers from the database of `dsn`, by default its own. Registrations made meanwhile are undone. A kit is for one
-    thread or task at a time. The connections of `sessions` stay open for the next kit."""
+    """A test kit for an outbox: `with Kit(outbox, dsn) as kit:`. Until it closes, the outbox uses the database of
+    `dsn`, by default its own. Registrations made meanwhile are undone. A kit is for one thread or task at a time. The
+    connections of `sessions` stay open for the next kit."""
 
     def __init__(self, outbox: Outbox, dsn: str | None = None, *, sessions: Sessions | None = None) -> None:
         self.outbox = outbox
@@ -182,7 +184,8 @@ class Kit:
         error: str | None = None,
         subscription: str = "default",
     ) -> int:
-        """Publish an event, put its record into a state as if delivery had led there, and return the record's id.
+        """Publish an event, put its record into a state (such as dead) as if delivery had led there, and return the
+        record's id.
 
         `due` of a retrying, deferred or scheduled record is a time, or a length of time from now, by default 0. A dead
         record with a due time is still owed to the dead-letter hook. `attempts` is by default 1 for retrying, dead and
@@ -206,7 +209,7 @@ class Kit:
     ) -> Published: ...
 
     def published(self, event_type: Any = None, *, conn: Any = None, **fields: Unpack[FilterFields]) -> Published[Any]:
-        """Return the events published so far, in order.
+        """Return the events that the test has published so far, in order.
 
         `event_type` and `fields` filter by type, aggregate and tenant. If the type is a class decorated with
         `@partbox.event`, the payloads are its instances. Only committed events are found, unless `conn` (a connection
@@ -231,7 +234,8 @@ class Kit:
     async def published_async(
         self, event_type: Any = None, *, conn: Any, **fields: Unpack[FilterFields]
     ) -> Published[Any]:
-        """Return the events published so far, as an asynchronous connection sees them. See `published`."""
+        """Return the events that the test has published so far, in order, as an asynchronous connection sees them, also
+        inside its open transaction."""
         chosen = find_psycopg(conn)
         if not isinstance(chosen, AsyncConnection):
             raise PartboxError("this connection is synchronous: use `kit.published(…)`")
@@ -248,7 +252,8 @@ class Kit:
         return self._drainer.drain(subscription)
 
     async def drain_async(self, subscription: str = "default") -> Drained:
-        """Deliver the due events: `async def` handlers in this event loop, all others in a thread. See `drain`."""
+        """Deliver the events that are due now, and return the outcome of each. `async def` handlers run in this event
+        loop, all others in a thread."""
         return await self._drainer.drain_async(subscription)
 
     def handle(self, *events: DeliveredEvent, conn: Any = None) -> Drained:
@@ -263,7 +268,8 @@ class Kit:
         return call_handlers(self.outbox, events, conn, self._drainer.await_it)
 
     def advance(self, seconds: float | timedelta | str) -> None:
-        """Let time pass for retries, deferred and delayed events, by moving due times earlier. No clock changes."""
+        """Let time pass for retries, deferred and delayed events, by moving their due times earlier. No clock
+        changes."""
         statements.advance(self._connection(), self._schema, length("seconds", seconds))
 
     def fail_next(self, event_type: Kind | None, error: Error, times: int = 1) -> None:
@@ -272,8 +278,8 @@ class Kit:
         self._faults.inject(event_type, error, times)
 
     def give_state(self, state: Any) -> None:
-        """Give this state to handlers instead of the value that the outbox's lifespan yields. The lifespan is not
-        entered."""
+        """Give this object to handlers as the state, instead of the value that the outbox's lifespan yields. The
+        lifespan is not entered."""
 
         def lifespan() -> Iterator[Any]:
             yield state
@@ -283,7 +289,8 @@ class Kit:
         handlers.process_lifespan = Lifespan(lifespan, is_async=False, state=before.state if before else UNKNOWN_STATE)
 
     def record_sinks(self) -> RecordingSink:
-        """Replace all sinks of the outbox by one recording sink and return it. Raise PartboxError if there are none."""
+        """Replace all sinks of the outbox by one sink that only records messages, and return it. Raise PartboxError if
+        the outbox has no sinks."""
         sink, registered = RecordingSink(), self.outbox.handlers._registered
         sinks = {key: getattr(each.call, "__self__", None) for key, each in registered.items()}
         found = {key: StandIn(original, sink) for key, original in sinks.items() if isinstance(original, Sink)}
@@ -294,11 +301,11 @@ class Kit:
         return sink
 
     def forget(self) -> None:
-        """Empty the outbox, as if nothing was ever published. For a database that several tests share."""
+        """Empty the outbox, as if nothing was ever published, for a database that several tests share."""
         statements.forget(self._connection(), self._schema)
 
     def close(self) -> None:
-        """Restore the outbox. A second call does nothing."""
+        """End the test kit and restore the outbox as it was before. A second call does nothing."""
         self._drainer.close()
         if self._restore is not None:
             self._restore()

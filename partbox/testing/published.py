@@ -26,7 +26,7 @@ Payload = TypeVar("Payload", default=Any)
 
 
 class FilterFields(TypedDict, total=False):
-    """The fields, beside the type, by which events may be filtered."""
+    """The keyword arguments, beside the event type, by which a test may filter published events."""
 
     aggregate_type: str | Enum | None
     aggregate_id: str | int | UUID | None
@@ -34,7 +34,8 @@ class FilterFields(TypedDict, total=False):
 
 
 class EventFilter:
-    """A filter by event type, aggregate and tenant, where None matches any. An int or UUID stands for its text."""
+    """A filter of published events by event type, aggregate and tenant, where None matches any. An int or UUID stands
+    for its text."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class EventFilter:
         return all(getattr(event, name) == value for name, value in self._fields.items())
 
     def with_payload_class(self, event: DeliveredEvent) -> DeliveredEvent:
-        """Return the event with its payload as an instance of the class in the filter."""
+        """Return the event with its payload converted into an instance of the class that the filter names."""
         return event if self._cls is None else event.carrying(event.payload_as(self._cls))
 
     def __str__(self) -> str:
@@ -65,8 +66,8 @@ class EventFilter:
 
 
 class Published(list[DeliveredEvent[Payload]], Generic[Payload]):
-    """The published events that matched a filter, in the order of their publish. `all` has all published events. If the
-    filter named a class, payloads are instances of it."""
+    """The published events that matched a filter, in the order in which they were published. `all` has all published
+    events. If the filter named a class, payloads are instances of it."""
 
     def __init__(self, wanted: EventFilter, events: Sequence[DeliveredEvent]) -> None:
         super().__init__(map(wanted.with_payload_class, filter(wanted.matches, events)))
@@ -75,17 +76,18 @@ class Published(list[DeliveredEvent[Payload]], Generic[Payload]):
 
     @property
     def payloads(self) -> list[Payload]:
-        """The payload of each event."""
+        """The payloads of the published events that matched, in order."""
         return [event.payload for event in self]
 
     def one(self) -> DeliveredEvent[Payload]:
-        """Return the only event. Raise AssertionError, which lists the published events, if there is none or more."""
+        """Return the only published event that matched the filter. Raise AssertionError, which lists the published
+        events, if none or more than one matched."""
         if len(self) != 1:
             raise AssertionError(f"{len(self) or 'no'} {self._wanted}, not one; {self._describe_all()}")
         return self[0]
 
     def __repr__(self) -> str:
-        """Return the text that a failing `assert` shows."""
+        """Return the list of published events as a text, which a failing `assert` shows."""
         return (
             f"<{len(self)} {self._wanted}:\n{format_events(self)}\n>"
             if self
@@ -97,13 +99,13 @@ class Published(list[DeliveredEvent[Payload]], Generic[Payload]):
 
 
 def decode_events(rows: Iterable[Row], codecs: Decoder, subscription: str = "default") -> list[DeliveredEvent]:
-    """Return the events of rows of the record table, as a handler would get them, with epoch 0."""
+    """Convert rows of the record table into events as a handler would get them, with epoch 0."""
     claim = ClaimContext(0, subscription, codecs)
     return [DeliveredEvent(row, claim) for row in rows]
 
 
 def format_events(events: Sequence[DeliveredEvent]) -> str:
-    """Return a line for each event, with its payload, which tests may show."""
+    """Return a text with a line for each event, including its payload, which tests may show."""
     lines = [f"  {_line(event)}" for event in events[:MOST]]
     return "\n".join(lines) + (f"\n  and {len(events) - MOST} more" if len(events) > MOST else "")
 

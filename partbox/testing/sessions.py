@@ -18,7 +18,8 @@ FLUSH = "select pg_stat_force_next_flush()"
 
 
 class Sessions:
-    """Connections by role, to one database at a time."""
+    """The database connections that a test kit keeps from one test to the next, one for each role, to one database at a
+    time."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str, float, bool], WatchedConnection] = {}
@@ -26,7 +27,8 @@ class Sessions:
         self._checked: set[tuple[Conn, str]] = set()
 
     def get(self, dsn: str, settings: Settings, role: str) -> WatchedConnection:
-        """Return a kept or new connection in autocommit, as workers have them."""
+        """Return the kept connection for a role, or a new one if there is none that works. It is in autocommit, like
+        the connections of workers."""
         key = (role, dsn, settings.lease, settings.pooler)
         conn = self._kept.get(key)
         if conn is None or not _is_alive(conn):
@@ -34,13 +36,13 @@ class Sessions:
         return conn
 
     def is_first(self, conn: WatchedConnection, schema: str) -> bool:
-        """Return True if a drain has not checked this connection and schema yet."""
+        """Return True if no drain has checked the schema on this connection yet, and remember that one does now."""
         first = (conn, schema) not in self._checked
         self._checked.add((conn, schema))
         return first
 
     def own(self, dsn: str) -> Conn:
-        """Return a plain connection in autocommit, for restoring the database."""
+        """Return a plain connection in autocommit, for restoring the test's database."""
         if self._own is None or self._own[0] != dsn or not _is_alive(self._own[1]):
             self._own = (dsn, connect_plain(dsn, application_name=NAME))
         return self._own[1]
@@ -49,7 +51,8 @@ class Sessions:
         return [conn.info.backend_pid for conn in self._all()]
 
     def flush(self) -> None:
-        """Make the server count the rows written through the connections. Close a connection that is not idle."""
+        """Make the server's statistics count the rows written through the kept connections so far. A connection that is
+        not idle is closed instead."""
         for conn in self._all():
             with suppress(psycopg.Error):
                 if conn.info.transaction_status == TransactionStatus.IDLE:
@@ -58,7 +61,7 @@ class Sessions:
                     conn.close()
 
     def close(self) -> None:
-        """Close all connections. `get` and `own` open new connections."""
+        """Close all kept database connections. Later calls of `get` and `own` open new ones."""
         for conn in self._all():
             conn.close()
         self._kept.clear()
@@ -71,7 +74,7 @@ class Sessions:
 
 
 def _is_alive(conn: Conn) -> bool:
-    """Return True if the connection works. A test may have terminated it."""
+    """Return True if a database connection works. A test may have terminated it."""
     try:
         conn.execute("")
     except psycopg.Error:

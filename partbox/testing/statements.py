@@ -18,7 +18,8 @@ Row = tuple[Any, ...]
 
 
 class HeldEvent(NamedTuple):
-    """An event that waits behind another of its key, with its attempts and the epoch of its partition."""
+    """An event that waits behind an earlier event of its key, with its number of attempts and the epoch of its
+    partition."""
 
     row: Row
     attempts: int
@@ -26,8 +27,8 @@ class HeldEvent(NamedTuple):
 
 
 def published(conn: Conn, schema: str) -> list[Row]:
-    """Return every record that the connection's transaction sees, in the order of the log. The rows are in the form
-    that DeliveredEvent takes."""
+    """Return all published records that the connection's transaction sees, in the order of the log. The rows are in the
+    form that DeliveredEvent takes."""
     with OwnCursor(conn) as cursor:
         return cursor.execute(query("testing_published", schema), binary=True).fetchall()
 
@@ -39,19 +40,20 @@ async def published_async(conn: AsyncConnection[Any], schema: str) -> list[Row]:
 
 
 def assign(conn: Conn, schema: str, subscription: str, me: UUID) -> bool:
-    """Assign to `me` the unowned partitions that have something to deliver now. Return True if there is something to
-    deliver in them, or by their saved state in partitions that `me` owns."""
+    """Assign to the instance `me` the unowned partitions that have something to deliver now. Return True if there is
+    something to deliver in them, or by their saved state in partitions that `me` owns."""
     ((found,),) = conn.execute(query("testing_assign", schema), {"subscription": subscription, "me": me}).fetchall()
     return bool(found)
 
 
 def leave(conn: Conn, schema: str, subscription: str, me: UUID) -> None:
-    """Delete the instance and its assignments."""
+    """Remove the instance `me` and its partition assignments from a subscription."""
     conn.execute(query("testing_leave", schema), {"subscription": subscription, "me": me})
 
 
 def held(conn: Conn, schema: str, subscription: str, me: UUID) -> list[HeldEvent]:
-    """Return the events that have been held behind another of their key since `me` registered."""
+    """Return the events that have been held (waiting behind another event of their key) since the instance `me`
+    registered."""
     values = {"subscription": subscription, "me": me}
     with OwnCursor(conn) as cursor:
         rows = cursor.execute(query("testing_held", schema), values, binary=True).fetchall()
@@ -59,18 +61,19 @@ def held(conn: Conn, schema: str, subscription: str, me: UUID) -> list[HeldEvent
 
 
 def advance(conn: Conn, schema: str, seconds: float) -> None:
-    """Move all due times earlier by a number of seconds."""
+    """Move the due times of all waiting events earlier by a number of seconds, as if that time had passed."""
     _change(conn, schema, ("advance_parked", "advance_records"), {"seconds": seconds})
 
 
 def forget(conn: Conn, schema: str) -> None:
-    """Delete all records, parked rows, idempotency keys, inbox rows and the history."""
+    """Empty the outbox: delete all records, parked rows, idempotency keys, inbox rows and the history (of failed
+    attempts and operators' actions)."""
     _change(conn, schema, ("forget",), {})
 
 
 def _change(conn: Conn, schema: str, names: tuple[str, ...], values: dict[str, object]) -> None:
-    """Execute statements in one transaction, in the lock order of all writers of parked rows. Owners of partitions load
-    their parked rows again."""
+    """Execute statements that change parked rows in one transaction, in the lock order of all writers of parked rows.
+    Owners of partitions load their parked rows again."""
     with conn.transaction():
         conn.execute(query("testing_lock", schema))
         for name in names:
@@ -88,7 +91,8 @@ _ATTEMPTED = ("retrying", "dead", "discarded")
 
 @dataclass(frozen=True, slots=True)
 class RecordPlacement:
-    """A state for a record, with attempts and due time. Raise PartboxError if they contradict each other."""
+    """A delivery state to give to a record in a test, with its attempts and due time. Raise PartboxError if they
+    contradict each other."""
 
     state: str
     attempts: int | None
@@ -112,7 +116,8 @@ class RecordPlacement:
             raise PartboxError(f"due: {error}") from None
 
     def values(self, outbox: Outbox, event: Event, subscription: str) -> dict[str, Any]:
-        """Return the columns of the parked row. The options of the handler decide whether it blocks its key."""
+        """Return the columns of the parked row that puts an event into this state. The options of the handler decide
+        whether it blocks its key."""
         handler = outbox.handlers.routes(subscription, outbox.settings)[event.event_type, event.aggregate_type]
         waits, dead_waits = handler.on_failure == "block", handler.on_dead == "block"
         blocks = {"retrying": waits, "deferred": waits, "held": True, "ready": True, "dead": dead_waits}
@@ -128,7 +133,8 @@ class RecordPlacement:
 def place(
     conn: Conn, outbox: Outbox, event_id: UUID, event: Event, placement: RecordPlacement, subscription: str
 ) -> int:
-    """Put the published event into the state for a subscription, and return the record's id."""
+    """Put a published event into a delivery state of a subscription, as if its delivery had led there, and return the
+    record's id."""
     schema = outbox.settings.schema_name
     about = {"subscription": subscription, "event_id": event_id}
     found = conn.execute(query("testing_record", schema), about).fetchone()

@@ -41,7 +41,8 @@ Await = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class InlineEventLoop(EventLoop):
-    """An event loop that never starts: each coroutine runs to its end before the call returns."""
+    """A replacement for a worker's event loop in tests. It never starts: each coroutine runs to its end before the call
+    returns."""
 
     def __init__(self, await_it: Await) -> None:
         super().__init__()
@@ -67,8 +68,8 @@ class InlineEventLoop(EventLoop):
 
 
 class LowestIdQueue:
-    """A queue of ready lanes, of which the lane with the lowest id at its head is next. Events in `ran` do not run
-    again. `take` returns only lanes whose head is below `before`."""
+    """A queue of ready lanes (each has the events of one key) that always gives out the lane whose first event has the
+    lowest id. Events in `ran` do not run again. `take` returns only lanes whose first event is below `before`."""
 
     def __init__(self, ran: set[int]) -> None:
         self._ran = ran
@@ -99,12 +100,14 @@ class LowestIdQueue:
         return None if lane is None or _head(lane) >= self.before else lane
 
     def _sort_lanes(self) -> None:
-        """Sort the lanes by the ids at their heads. Empty lanes come first, so that they end."""
+        """Sort the lanes (queues of events of one key) by the ids of their first events. Empty lanes come first, so
+        that they end."""
         lanes = self._lanes
         lanes.fresh, lanes.due = (deque(sorted(queue, key=_head)) for queue in (lanes.fresh, lanes.due))
 
     def _may_run(self, lane: Lane) -> bool:
-        """Return True unless the event at the head ran before. Drop such events that block nothing."""
+        """Return True unless the first event of the lane has run before in this drain. Events that ran and block
+        nothing are dropped first."""
         while lane.queue and lane.queue[0].id in self._ran:
             if lane.queue[0].parked is None or lane.queue[0].parked.blocks:
                 return False
@@ -113,8 +116,8 @@ class LowestIdQueue:
 
 
 def step_worker(worker: Worker) -> bool:
-    """Deliver the next event of the worker, or call the dead-letter hook if there is none. Return False if there was
-    neither."""
+    """Deliver the next event of the worker in this thread, or call the dead-letter hook if no event is ready. Return
+    False if there was nothing to do."""
     scheduler, dispatcher = worker.engine.scheduler, worker.dispatcher
     lanes = scheduler.next([], time.monotonic(), trusted=True, waits=False)
     if isinstance(lanes, NoLane):
@@ -129,8 +132,8 @@ def _head(lane: Lane) -> int:
 
 def call_handlers(outbox: Outbox, events: Sequence[DeliveredEvent], conn: Any, await_it: Await) -> Drained:
     """Call the handlers with these events, one after the other, without the log: nothing is parked. For events that no
-    worker can see, because their transaction is rolled back at the end of a test or because they were built by hand.
-    `conn` is for transactional handlers."""
+    worker can see, because their transaction is rolled back at the end of a test or they were built by hand. `conn` is
+    for transactional handlers."""
     process = ProcessState()
     lifespan = ProcessLifespan(outbox.handlers.process_lifespan, InlineEventLoop(await_it), process)
     lifespan.enter()
@@ -191,8 +194,8 @@ Savepoint = AbstractContextManager[tuple[Any, ...]]
 
 
 def find_savepoint(endpoint: Endpoint, conn: Any) -> Savepoint:
-    """Return the savepoint on `conn` for this handler. Raise PartboxError, with the remedy, if `conn` cannot have
-    one."""
+    """Return a savepoint on the connection `conn` in which a transactional handler can be called. Raise PartboxError,
+    with the remedy, if `conn` cannot have one."""
     name = endpoint.handler.name
     if endpoint.transaction is TransactionKind.DJANGO:
         return _django_savepoint()
@@ -217,7 +220,8 @@ def find_savepoint(endpoint: Endpoint, conn: Any) -> Savepoint:
 
 
 def call_in_savepoint(endpoint: Endpoint, event: DeliveredEvent, savepoint: Savepoint) -> Any:
-    """Return the value of the handler, or raise its error. Roll back if the event is not done."""
+    """Call a handler inside a savepoint, and return its value or raise its error. Roll back to the savepoint if the
+    event is not done."""
     result: Any = None
     try:
         with savepoint as given:

@@ -55,14 +55,14 @@ _URL = re.compile(r"postgres(?:ql)?://", re.IGNORECASE)
 
 
 def bare(text: str) -> str:
-    """Return text without surrounding white space and byte order mark. A secret often ends with a line break, which
-    libpq would take for a part of the last value of a URL."""
+    """Strip white space and a byte order mark from both ends of a text, such as a DSN. A secret often ends with a line
+    break, which libpq would take for a part of the last value of a URL."""
     return text.strip().removeprefix(BYTE_ORDER_MARK).strip()
 
 
 def parts(dsn: str) -> dict[str, str]:
-    """Return the parameters of a DSN as texts. Raise SettingsError, which quotes no part of the DSN, if the DSN cannot
-    be read."""
+    """Parse a database connection string (DSN) and return its parameters as texts by name. Raise SettingsError, which
+    quotes no part of the DSN, if the DSN cannot be read."""
     dsn = bare(dsn)
     # libpq would stop reading at the null character.
     if "\0" in dsn:
@@ -84,19 +84,19 @@ def parts(dsn: str) -> dict[str, str]:
 
 
 def connect_share(whole: float, given: dict[str, str]) -> int:
-    """Return the seconds for connecting to each server of a DSN, so that a dead server leaves time for the others. The
-    result is at least 2, which is the minimum of libpq."""
+    """Divide the time for connecting among the servers of a DSN, so that a dead server leaves time for the others, and
+    return the seconds for each. The result is at least 2, which is the minimum of libpq."""
     servers = max(given.get(name, "").count(",") + 1 for name in ("host", "hostaddr"))
     return max(2, int(whole / servers))
 
 
 def unreadable(reason: str) -> SettingsError:
-    """Return the error for a DSN that cannot be used. `reason` completes "it has"."""
+    """Return the SettingsError for a DSN that cannot be used, with a remedy. `reason` completes "it has"."""
     return SettingsError(f"the DSN cannot be read: it has {reason}: {REMEDY}")
 
 
 def shown(dsn: str) -> str:
-    """Return a DSN with its secrets masked, or only the mask if the secrets cannot be located."""
+    """Return a DSN for display, with its secrets masked. If the secrets cannot be located, return only the mask."""
     if dsn.startswith("embedded:"):
         return dsn
     text = masked(dsn)
@@ -108,8 +108,8 @@ def shown(dsn: str) -> str:
 
 
 def check_ports(url: str) -> None:
-    """Raise SettingsError unless each port in a URL is a number. The port is not quoted: it may be part of a
-    password."""
+    """Raise SettingsError unless each port in a URL is a number from 1 to 65535. The port is not quoted: it may be part
+    of a password."""
     for server in urlsplit(url).netloc.rpartition("@")[2].split(","):
         port = server.rpartition("]")[2].partition(":")[2]
         if port and not (port.isascii() and port.isdecimal() and 0 < int(port[:6]) <= LAST_PORT):
@@ -120,8 +120,8 @@ def check_ports(url: str) -> None:
 
 
 def query_of(url: str, known: Collection[str] | None = None) -> dict[str, str]:
-    """Return the options in the query of a URL. Raise SettingsError for one that is repeated, empty or not `known`. All
-    options are allowed if `known` is None."""
+    """Parse the options in the query of a URL, the part after the "?". Raise SettingsError for one that is repeated,
+    empty or not `known`. All options are allowed if `known` is None."""
     place, mark, _ = url.partition("#")
     parts, where = urlsplit(place), masked_url(place)
     if mark:
@@ -144,7 +144,8 @@ def query_of(url: str, known: Collection[str] | None = None) -> dict[str, str]:
 
 
 def option_name(name: str) -> str:
-    """Return the name of an option, masked unless it looks like a name, because it may be part of a password."""
+    """Return the name of a URL option for an error message. It is masked unless it looks like a name, because it may be
+    part of a password."""
     return name if _OPTION.fullmatch(name) else MASK
 
 
@@ -153,7 +154,7 @@ def _reason(said: str) -> str:
 
 
 def _hint(dsn: str) -> str:
-    """Return the probable spelling of a misspelt key, without any part of the DSN."""
+    """Return a hint about a misspelt key in a DSN, or "". It contains no other part of the DSN."""
     known = [each.keyword.decode() for each in pq.Conninfo.get_defaults()]
     for name in _KEY.findall(dsn.partition("?")[2] if _URL.match(dsn) else dsn):
         if name not in known and (near := hint(name, known, "", likeness=0.75)):
@@ -162,7 +163,8 @@ def _hint(dsn: str) -> str:
 
 
 def _misread_sign(dsn: str, found: dict[str, str]) -> str | None:
-    """Return the sign that libpq has parsed the DSN in another way than intended, or None."""
+    """Check whether libpq has parsed a DSN in another way than intended, as after an unescaped "@" in a password.
+    Return the sign of that as text, or None."""
     url = _URL.match(dsn)
     if url is not None:
         if re.search(r"\s", dsn):
@@ -181,7 +183,7 @@ def _misread_sign(dsn: str, found: dict[str, str]) -> str | None:
 
 
 def database_names(dsns: Sequence[str]) -> list[str]:
-    """Return a name for each DSN: the database, with host and port only if databases have equal names."""
+    """Return a name for each DSN for display: the database, with host and port only if databases have equal names."""
     given = [_read(dsn) for dsn in dsns]
     short = [_short_name(each) for each in given]
     names = [

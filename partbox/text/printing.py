@@ -13,7 +13,7 @@ _module, _qualname = vars(type)["__module__"].__get__, vars(type)["__qualname__"
 
 
 def text_of(value: object) -> str:
-    """Return the text of any object as a plain `str`, or the name of the error if str() fails."""
+    """Convert any object to a plain `str`. If its str() fails, return a text with the name of the error instead."""
     try:
         # The result may be an instance of a subclass of str, whose methods may do anything.
         return str.__str__(str(value))
@@ -23,36 +23,37 @@ def text_of(value: object) -> str:
 
 
 def error_name(error: BaseException) -> str:
-    """Return the class of an error, with its module unless that is builtins or __main__."""
+    """Return the name of an error's class, with its module unless that is builtins or __main__."""
     kind = type(error)
     home, name = _module(kind), _qualname(kind)
     return name if home in ("builtins", "__main__") or type(home) is not str else f"{home}.{name}"
 
 
 def printable(text: str) -> str:
-    """Return text with unprintable characters except line breaks escaped, as Python escapes them."""
+    """Escape the unprintable characters of a text, except line breaks, as Python escapes them."""
     return _escaped(text, lambda character: character.encode("unicode_escape", "surrogatepass").decode())
 
 
 def printable_json(text: str) -> str:
-    """Return JSON text with unprintable characters except line breaks escaped, as JSON escapes them."""
+    """Escape the unprintable characters of a JSON text, except line breaks, as JSON escapes them."""
     return _escaped(text, lambda character: dumps(character)[1:-1])
 
 
 def printable_line(text: str, most: int = MAX_SHOWN) -> str:
-    """Return printable text in one line of at most `most` characters before escaping."""
+    """Shorten a text to `most` characters, and escape its unprintable characters and line breaks, so that it prints as
+    one line."""
     line = text if len(text) <= most else f"{text[: most - 1]}…"
     return printable(line).replace("\n", "\\n")
 
 
 def first_few(numbers: Sequence[int], most: int = 8) -> str:
-    """Return text such as "3, 7, 9 and 20 more"."""
+    """List the first numbers as text and count the others, such as "3, 7, 9 and 20 more"."""
     more = len(numbers) - most
     return ", ".join(map(str, numbers[:most])) + (f" and {more} more" if more > 0 else "")
 
 
 def visible(text: str) -> str:
-    """Return a name, an id or a message for use in a line: shortened if long, escaped if not printable."""
+    """Make a name, an id or a message fit for a line of text: shortened if long, escaped if not printable."""
     cut = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
     return cut if cut.isprintable() else ascii(cut)[1:-1]
 

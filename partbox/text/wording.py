@@ -14,7 +14,8 @@ MOST = 8  # names that are listed
 
 
 class NodeProcess(Protocol):
-    """A worker process. `supervisor` is None if its version does not report it."""
+    """The interface of a worker process whose node is named. `supervisor` is the id of its parent process, or None if
+    its version does not report it."""
 
     @property
     def instance_id(self) -> UUID: ...
@@ -25,23 +26,23 @@ class NodeProcess(Protocol):
 
 
 def in_short(text: str, most: int = 120) -> str:
-    """Return text in one line of at most `most` characters."""
+    """Join a text to one line, and cut it to at most `most` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def counted(number: int, what: str) -> str:
-    """Return text such as "1 record", "1,234 records" or "2 processes"."""
+    """Combine a number and a noun, in the singular or plural: "1 record", "1,234 records" or "2 processes"."""
     return f"{number:,} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
 
 
 def several(names: Sequence[str], most: int = 5) -> str:
-    """Return text such as "a, b, c, d, e and 3 more"."""
+    """List the first names as text and count the others: "a, b, c, d, e and 3 more"."""
     return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def size(count: int) -> str:
-    """Return a number of bytes as text: "812 B", "64 kB", "3.4 GB". A kB is 1,024 bytes, as in PostgreSQL."""
+    """Format a number of bytes for display: "812 B", "64 kB", "3.4 GB". A kB is 1,024 bytes, as in PostgreSQL."""
     amount, unit = float(count), "B"
     for larger in ("kB", "MB", "GB", "TB"):
         if amount < 1024:
@@ -51,7 +52,7 @@ def size(count: int) -> str:
 
 
 def describe_exit(code: int | None) -> str:
-    """Return text for the exit code of a process: "was killed by SIGKILL", "ended with exit code 1"."""
+    """Describe how a process ended by its exit code: "was killed by SIGKILL", "ended with exit code 1"."""
     if code is None or code >= 0:
         return f"ended with exit code {code}"
     try:
@@ -61,12 +62,12 @@ def describe_exit(code: int | None) -> str:
 
 
 def moment(when: datetime | None) -> str:
-    """Return a time in UTC, to the second, or "-" for None."""
+    """Format a time in UTC, to the second. None becomes "-"."""
     return "-" if when is None else f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
 def age(length: float | None) -> str:
-    """Return seconds as text: "0.4 s", "12 s", "3 m", "5 h", "2 d", or "-" for None."""
+    """Format a number of seconds in a fitting unit: "0.4 s", "12 s", "3 m", "5 h", "2 d". None becomes "-"."""
     if length is None:
         return "-"
     unit = next((unit for unit in ("d", "h", "m") if length >= 2 * UNITS[unit]), "s")
@@ -75,7 +76,7 @@ def age(length: float | None) -> str:
 
 
 def brief(length: float | None) -> str:
-    """Return seconds as text like `age`, but in milliseconds below one second: "3.2 ms", "45 ms"."""
+    """Format a number of seconds like `age`, but in milliseconds below one second: "3.2 ms", "45 ms"."""
     if length is None or length >= 1:
         return age(length)
     return f"{1000 * length:.{1 if length < 0.01 else 0}f} ms"
@@ -84,7 +85,8 @@ def brief(length: float | None) -> str:
 def command(
     words: str, schema: str, subscription: str | None = None, *arguments: str, options: Sequence[str] = ()
 ) -> str:
-    """Return a partbox command in backticks that can be copied into a shell."""
+    """Build the text of a partbox command, in backticks, that can be copied into a shell. Options select the schema and
+    the subscription if they are not the default."""
     parts = ["partbox", *words.split(), *options]
     if subscription not in (None, "default"):
         parts += ["--subscription", str(subscription)]
@@ -96,7 +98,8 @@ def command(
 
 
 def hint(name: str, known: Iterable[str], otherwise: str | None = None, likeness: float = 0.6) -> str:
-    """Return a hint about a wrong name, to follow a colon: a similar known name, else `otherwise`, else all names."""
+    """Return a hint about a wrong name, to follow a colon: "did you mean" with a similar known name, else `otherwise`,
+    else a list of all known names."""
     names = [*known]
     if near := get_close_matches(name, names, n=1, cutoff=likeness):
         return f"did you mean {near[0]!r}?"
@@ -106,7 +109,8 @@ def hint(name: str, known: Iterable[str], otherwise: str | None = None, likeness
 
 
 def no_subscription(name: str, schema: str, others: Sequence[str]) -> str:
-    """Return the error text for a subscription that does not exist. `others` are the subscriptions of the schema."""
+    """Return the error message for a subscription that does not exist, with a remedy. `others` are the subscriptions of
+    the schema."""
     said = f"subscription {name!r} does not exist in schema {schema!r}"
     create = f"`partbox subscription create {shlex.quote(name)}`"
     if not others:
@@ -116,12 +120,13 @@ def no_subscription(name: str, schema: str, others: Sequence[str]) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return text such as "'a', 'b' and 3 more"."""
+    """List names in quotes and count those beyond the eighth: "'a', 'b' and 3 more"."""
     return several([*map(repr, names)], MOST)
 
 
 def node_names(processes: Iterable[NodeProcess]) -> dict[UUID, str]:
-    """Return the name of each process's node by instance id: "web-1", or "web-1 (2)" for the second supervisor there.
+    """Return the display name of each process's node by instance id: the host, such as "web-1", or "web-1 (2)" for the
+    second supervisor on that host.
 
     A host may have several supervisors, whose processes all have its name. Supervisors are numbered in the order of
     their start, which is the order of their ids (UUIDv7), so a number changes only when an earlier supervisor is gone.

@@ -30,8 +30,8 @@ EventValue = Callable[[DeliveredEvent], object]
 
 
 class HandlerLimits:
-    """The limits by names of handlers: `declared` in the code, and `in_force`. Transactional handlers never have
-    one."""
+    """The rate and concurrency limits of a worker's handlers by handler name, as `declared` in the code and as
+    `in_force` now. Transactional handlers never have a limit."""
 
     def __init__(self, routes: Routes[Endpoint], turns: LimitPermits) -> None:
         self._routes = routes
@@ -44,8 +44,8 @@ class HandlerLimits:
         self._unfit_logged: set[str] = set()
 
     def override(self, others: Mapping[str, Limit]) -> None:
-        """Put the limits of `others` in force. A handler that is missing there gets its declared limit. `Limit()` lifts
-        a declared limit. A limit without `by` keeps the declared one. Any thread may call this."""
+        """Replace the limits in force by the limits in `others`. A handler missing there gets its declared limit;
+        `Limit()` lifts a declared limit; a limit without `by` keeps the declared `by`. Any thread may call this."""
         given = {
             name: replace(declared, **_overridden_fields(others.get(name, declared)))
             for name, declared in self.declared.items()
@@ -59,12 +59,13 @@ class HandlerLimits:
         self._turns.set_limits(self.in_force, time.monotonic())
 
     def list_waits(self) -> Sequence[LimitWait]:
-        """Return the waits for permits, by handler and value: the number of events, and since when the first waits."""
+        """Return how many events wait because of a handler's limit, by handler and limit value, and since when the
+        first of them waits."""
         return self._turns.waits()
 
     def set_limit_keys(self, lane: Lane) -> None:
-        """Set the limit keys of a lane's first events, by calling the application's `by` once for each event. The
-        lane's runner calls this without the engine's lock."""
+        """Compute the values by which the first events of a lane (the queue of one key) are limited, calling the
+        application's `by` once for each event. The lane's runner calls this without the engine's lock."""
         for event in self._turns.list_without_key(lane, self._lookahead):
             if (limit_key := self._find_limit_key(event)) is not None:
                 event.limit_key = limit_key
@@ -73,7 +74,8 @@ class HandlerLimits:
         return [each for each in self._routes.registered() if each.kind is not RunKind.TRANSACTIONAL]
 
     def _find_limit_key(self, event: DeliveredEvent) -> LimitKey | None:
-        """Return the key under which the event is limited, or None if its handler has no limit."""
+        """Return the handler name and value under which the event counts toward a limit, or None if its handler has no
+        limit."""
         endpoint = self._routes[event.record[ROUTE]]
         name = endpoint.handler.name
         value = self._value_getters.get(name)

@@ -25,7 +25,8 @@ STOP_LIMIT = (1.0, 3)
 
 
 class Session(NamedTuple):
-    """The poller's connection, and the connections that it lends to the saver and, if needed, to the transactor."""
+    """The database connections of one worker: the poller's own connection, and the connections that it lends to the
+    saver and, if needed, to the transactor (the thread of transactional handlers)."""
 
     reading: WatchedConnection
     saving: WatchedConnection
@@ -36,7 +37,8 @@ class Session(NamedTuple):
         return list(dict.fromkeys(conn for conn in self if conn is not None))
 
     def begin_incarnation(self, schema: str) -> None:
-        """Record the server's incarnation and the tables that the session begins with, before anything else is read."""
+        """Record which start of the server and which tables the new connections belong to, so that a later change is
+        noticed. Must run before anything else is read."""
         began, baseline = server_incarnation.begin(self.reading, schema), proof.begin(self.reading, schema)
         for conn in self.connections:
             server_incarnation.note(conn, began)
@@ -44,7 +46,8 @@ class Session(NamedTuple):
 
 
 class SessionFactory:
-    """The factory of one process's connections. Only the poller's thread uses it, except for `limit_statements`."""
+    """The factory that opens and configures the database connections of one worker process. Only the poller's thread
+    uses it, except for `limit_statements`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -52,8 +55,8 @@ class SessionFactory:
         self._open_connections: list[WatchedConnection] = []
 
     def open(self, stack: ExitStack, close_effects: Callable[[WatchedConnection], None] | None) -> Session:
-        """Open a session, closed by `stack`. If `close_effects` is given, the transactor gets a connection of its
-        own."""
+        """Open the connections of a worker, which `stack` closes. If `close_effects` is given, transactional handlers
+        get a connection of their own."""
         reading = stack.enter_context(self._connect("poller", prepared=True))
         saving = stack.enter_context(self._connect("saver", prepared=True))
         effects = None
@@ -70,8 +73,8 @@ class SessionFactory:
         return session
 
     def limit_statements(self, seconds_left: float) -> None:
-        """Shorten the limit of statements, so that a stop within `seconds_left` detects a hung connection. Any
-        thread."""
+        """Shorten the time limit of SQL statements, so that a worker that must stop within `seconds_left` detects a
+        hung connection. Any thread may call this."""
         self._statement_limit = min(self._statement_limit, max(STOP_LIMIT[0], seconds_left / STOP_LIMIT[1]))
         self._shorten_limits()
 
@@ -92,7 +95,8 @@ class SessionFactory:
 
 
 def log_lost_connection(error: Error | PartboxError, subscription: str, loop: str) -> None:
-    """Log why a connection of `loop` was lost: it hung, or rows would be hidden, or it broke."""
+    """Log the reason why a connection of the thread `loop` was lost: it hung, or it broke, or rows would be hidden from
+    it."""
     if isinstance(error, HungError):
         text = "a connection hangs, and nothing went on in the %s until now; all are made anew: %s"
         log_event(log, "connection_hung", text, loop, error, subscription=subscription, loop=loop)

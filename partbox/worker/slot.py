@@ -15,7 +15,8 @@ IDS_PER_SLOT = 3
 
 
 class Slot:
-    """One process's part of the array. `times` and `ids` are flat sequences shared by all slots."""
+    """The part of shared memory by which one worker process and its supervisor exchange identity, lease and signs of
+    life. `times` and `ids` are flat sequences shared by all slots."""
 
     def __init__(self, times: MutableSequence[float], ids: MutableSequence[int], index: int = 0) -> None:
         self._times = times
@@ -25,7 +26,7 @@ class Slot:
 
     @classmethod
     def local(cls) -> "Slot":
-        """Create a slot in plain memory, for a worker embedded in an application."""
+        """Create a slot in plain memory instead of shared memory, for a worker embedded in an application's process."""
         return cls([0.0] * TIMES_PER_SLOT, [0] * IDS_PER_SLOT)
 
     def __getitem__(self, field: int) -> float:
@@ -35,45 +36,50 @@ class Slot:
         self._times[self._first_time + field] = value
 
     def clear(self) -> None:
-        """Clear all times and the identity that an earlier process has left."""
+        """Reset all times and the instance id that an earlier process has left in the slot."""
         self.instance = None
         for field in range(TIMES_PER_SLOT):
             self[field] = 0.0
 
     def is_trusted(self) -> bool:
-        """Return True if a handler may start now. The lease must hold by both clocks (⛨ DESIGN 5)."""
+        """Return True if a handler may start now: the lease of this process holds by both the boot clock and the wall
+        clock (⛨ DESIGN 5), and the process is not idle for too long."""
         if (limit := self[IDLE_LIMIT]) and boottime() - self.worked_at > limit:
             return False
         return self[DEADLINE] > boottime() and self[WALL_DEADLINE] > time.time()
 
     @property
     def worked_at(self) -> float:
-        """The last time at which the process has read or saved, or 0.0 if it never has."""
+        """The last time (by the boot clock) at which the process has read or saved events, or 0.0 if it never has."""
         return max(self[READ_AT], self[SAVED_AT])
 
     def lifespan_seconds(self, now: float) -> float:
-        """Return the seconds by `now` (boot time) since the process began its lifespan, or 0.0 if it works already."""
+        """Return for how many seconds, by `now` (boot time), the process has been in the startup code of the
+        application (its lifespan). 0.0 if it works already."""
         works = self[POLL_TICK] > 0 or self[SAVE_TICK] > 0
         return 0.0 if works or not self[LIFESPAN_SINCE] else now - self[LIFESPAN_SINCE]
 
     def hung_seconds(self, now: float) -> float:
-        """Return the seconds by `now` (boot time) for which all runners have hung, or 0.0 if they do not hang."""
+        """Return for how many seconds, by `now` (boot time), all threads that run handlers have been hanging, or 0.0 if
+        they do not hang."""
         since = self[HUNG_SINCE]
         return now - since if since else 0.0
 
     def trust_until(self, boot: float, wall: float) -> None:
-        """Set the end of the lease by the boot clock and by the wall clock."""
+        """Set the time until which the process may trust its lease, by the boot clock and by the wall clock."""
         self[WALL_DEADLINE] = wall
         self[DEADLINE] = boot
 
     @property
     def version(self) -> int:
-        """A number that changes whenever the identity does, and is odd during a change."""
+        """A number that changes whenever the instance id of the process does. It is odd while the id is being
+        changed."""
         return self._ids[self._first_id]
 
     @property
     def instance(self) -> UUID | None:
-        """The instance id of the process, or None. The supervisor writes it."""
+        """The instance id under which the process is registered in the database, or None if it has none. The supervisor
+        writes it."""
         # The version is changed before and after the id is written, which reveals a torn read.
         while True:
             before, high, low = self._ids[self._first_id : self._first_id + IDS_PER_SLOT]
@@ -90,5 +96,6 @@ class Slot:
 
 
 def allocate_shared(context: Any, count: int) -> tuple[Any, Any]:
-    """Allocate the arrays of `count` slots in memory that children of the multiprocessing `context` inherit."""
+    """Allocate shared memory for the slots (state and signs of life) of `count` worker processes. Children of the
+    multiprocessing `context` inherit it."""
     return context.RawArray("d", count * TIMES_PER_SLOT), context.RawArray("Q", count * IDS_PER_SLOT)

@@ -53,7 +53,8 @@ log = logging.getLogger("partbox.worker")
 
 
 class Worker:
-    """A worker of one process, for the partitions that the instance in its slot owns."""
+    """The worker that delivers events in one process: poller, handlers and saver. It serves the partitions that its
+    instance, the one in its slot, owns."""
 
     def __init__(  # noqa: PLR0913  each comes from elsewhere, and none belongs to another
         self,
@@ -139,11 +140,13 @@ class Worker:
 
     @property
     def is_stuck(self) -> bool:
-        """True if application code does not return, so that only the end of the process gets rid of it."""
+        """True if a handler or other application code does not return, so that only the end of the process can get rid
+        of it."""
         return bool(self.timeouts.abandoned_partitions) or self.dead_letters.is_stuck
 
     def start(self) -> None:
-        """Start to deliver, after the lifespan was entered. Handlers get a copy of the caller's context variables."""
+        """Start the threads that deliver events, after the application's lifespan was entered. Handlers get a copy of
+        the caller's context variables."""
         context, entered = self._context, copy_context()
         for endpoint in context.routes.all():
             endpoint.enter(entered)
@@ -158,16 +161,16 @@ class Worker:
         context.log("worker_started", text, *values, handlers=handlers, concurrency=at_once)
 
     def notify_started(self) -> None:
-        """Notify observers that delivery begins."""
+        """Notify observers that this worker begins to deliver events."""
         self._context.observers.started(self._start_notice)
 
     def wake(self) -> None:
-        """Have the poller look for new records at once."""
+        """Have the worker look for new events at once, without waiting for its next poll."""
         self.poller.wake()
 
     def drain(self, timeout: float) -> bool:
-        """Start no more handlers, and release all partitions within `timeout` seconds. Return True if all are
-        released."""
+        """Start no more handlers, and release all partitions as their handlers end, for up to `timeout` seconds. Return
+        True if all partitions are released."""
         self._context.slot[STOPPING] = 1.0
         self.poller.wake()
         self._sessions.limit_statements(timeout)
@@ -182,12 +185,12 @@ class Worker:
         return not owned()
 
     def abandon_running(self) -> None:
-        """Have a stop, now or later, not wait for running handlers."""
+        """Have a stop of the worker, in progress or later, not wait for handlers that still run."""
         self._stop_deadline = 0.0
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Drain for `timeout` seconds (the setting), then end. Return False if handlers had to be abandoned. Partitions
-        whose handlers still run are not released: their events may be delivered again, which is logged for each."""
+        """Stop the worker: drain for `timeout` seconds (default: the setting), then end. Return False if handlers had
+        to be abandoned. Their partitions are not released: each event may be delivered again, which is logged."""
         drained = self.drain(self._context.settings.drain_timeout if timeout is None else timeout)
         for lane in self.engine.scheduler.running():
             text = "stopped while the handler of %s was running: it may be delivered again"
@@ -195,12 +198,14 @@ class Worker:
         return self._end(self._stop_deadline, drained=drained)
 
     def leave_lifespan(self, until: float) -> None:
-        """Leave the lifespan before the monotonic time `until`, and end the event loop that it runs in."""
+        """Run the application's shutdown code (leave its lifespan) before the monotonic time `until`, and end the event
+        loop that it runs in."""
         self.lifespan.leave(until - time.monotonic())
         self.dispatcher.close()
 
     def abandon_hung(self) -> None:
-        """End the worker without its hung handlers: save that they were abandoned, and release all other partitions."""
+        """End the worker although handlers hang: save that they were abandoned, and release all partitions without a
+        hung handler."""
         self._context.slot[STOPPING] = 1.0
         self.poller.wake()
         until = time.monotonic() + self._context.settings.drain_timeout
@@ -226,7 +231,7 @@ class Worker:
         return released
 
     def fail(self, error: BaseException) -> None:
-        """Log the error of a thread that must not end, and set `failure`: the worker is useless now."""
+        """Log the error that ended an essential thread, and keep it as `failure`, which marks the worker as useless."""
         # Errors in the schema or the settings are the user's to mend, and need no traceback.
         trace = None if isinstance(error, SchemaError | SettingsError) else error
         self._context.log("worker_failed", "the worker ends: %s", error, trace=trace)
@@ -284,7 +289,6 @@ def _engine_factory(
 
 
 def _longest_timeout(routes: Routes[Endpoint], settings: Settings) -> float:
-    """Return the longest timeout of a handler (seconds), or 0.0 if a handler has none."""
     # The default endpoint does nothing that could last, unless it is the application's.
     may_last = routes.all() if callable(settings.on_unroutable) else routes.registered()
     timeouts = [endpoint.handler.timeout for endpoint in may_last] or [settings.handler_timeout]

@@ -26,12 +26,14 @@ _typed: ContextVar[Mapping[str, Any]] = ContextVar("typed", default=MappingProxy
 
 
 def load(*, flags: Mapping[str, Any] | None = None) -> Settings:
-    """Load the settings. The `flags` of a command take precedence over settings that were typed as options."""
+    """Load the settings of the outbox for a command. The `flags` of the command take precedence over settings that were
+    typed as options."""
     return settings.load(flags=typed() | dict(flags or {}))
 
 
 def typed() -> dict[str, Any]:
-    """Return the settings that were typed as options, by name, without parameters of the running command."""
+    """Return the settings that the user typed as options of the running command, by name. Options that are parameters
+    of the command itself are left out."""
     return dict(_typed.get())
 
 
@@ -40,8 +42,8 @@ _ALIASES = {"event_type": "type", "types": "type", "from_id": "point", "from_tim
 
 
 def with_settings(command: Command) -> Command:
-    """Add an option to the command for each setting that is not among its parameters. An ArgumentError of the command
-    becomes a PartboxError that names the option instead of the Python argument."""
+    """Decorate a command so that every setting can be typed as an option, unless it is among the command's parameters.
+    An ArgumentError of the command becomes a PartboxError that names the option instead of the Python argument."""
     signature = inspect.signature(command)
     added = [_parameter(name) for name in names() if name not in signature.parameters]
     parameters = [*signature.parameters.values(), *added]
@@ -77,7 +79,8 @@ CONNECT_TIMEOUT = 10  # seconds for all servers of the DSN together, because a u
 
 
 def database(settings: Settings) -> str:
-    """Return the DSN of the settings, resolved, with a connect timeout unless it has one."""
+    """Return the database connection string (DSN) of the settings, resolved. A connect timeout is added unless it has
+    one."""
     given = parts(resolve(settings.dsn))
     return make_conninfo("", **{"connect_timeout": str(connect_share(CONNECT_TIMEOUT, given)), **given})
 

@@ -20,22 +20,22 @@ Verbs = TypeVar("Verbs", bound=OperatorVerbs)
 
 
 def option(metavar: str, help: str, *names: str, min: int | None = None, max: int | None = None) -> Any:
-    """Return an option with a value. By default its name is that of the parameter."""
+    """Declare a command-line option with a value. By default its name is that of the annotated parameter."""
     return typer.Option(*names, metavar=metavar, help=help, min=min, max=max)
 
 
 def flag(help: str, *names: str) -> Any:
-    """Return an option without a value and without a negative form."""
+    """Declare a command-line option without a value and without a negative form (no `--no-…`)."""
     return typer.Option(*names, help=help)
 
 
 def argument(metavar: str, help: str) -> Any:
-    """Return a positional argument, which is required if the parameter has no default."""
+    """Declare a positional command-line argument. It is required if the annotated parameter has no default."""
     return typer.Argument(metavar=metavar, help=help)
 
 
 def length(name: str, text: str) -> float:
-    """Return the value of the option `name` in seconds."""
+    """Convert a length of time that was typed for the option `name`, such as "2h", to seconds."""
     try:
         return seconds(text)
     except ValueError as error:
@@ -59,31 +59,32 @@ Yes = Annotated[bool, flag("Do not ask for confirmation.", "--yes", "-y")]
 
 @dataclass(frozen=True, slots=True)
 class DatabaseOptions:
-    """Options that select the outbox."""
+    """Command-line options that select the outbox: its database and schema."""
 
     dsn: Dsn = None
     schema: Schema = None
 
     def settings(self, **flags: Any) -> Settings:
-        """Load the settings with these options and further `flags` of the command."""
+        """Load the settings of the outbox from these options and from further `flags` of the command."""
         return load(flags={"dsn": self.dsn, "schema": self.schema, **flags})
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxOptions(DatabaseOptions):
-    """Options that select the outbox, and `--json`."""
+    """Command-line options that select the outbox, and `--json`, which prints the result as JSON."""
 
     json: Json = False
 
     def verbs(self, kind: Callable[[Callable[[], str], Settings], Verbs]) -> Verbs:
-        """Return the operator commands of a class, such as `DeadRecords`, for the selected outbox."""
+        """Create the operator commands of the class `kind`, such as `DeadRecords`, for the outbox that the options
+        select."""
         settings = self.settings()
         return kind(lambda: database(settings), settings)
 
 
 @dataclass(frozen=True, slots=True)
 class RoleOptions:
-    """Options that name the roles of publishers and workers."""
+    """Command-line options that name the database roles of publishers and workers, which get privileges."""
 
     publisher_role: Annotated[list[str] | None, option("ROLE", "Grant a role what publishing needs; repeatable.")] = (
         None
@@ -92,12 +93,12 @@ class RoleOptions:
 
     @property
     def roles(self) -> Roles:
-        """The roles that were named."""
+        """The database roles of publishers and workers that were named on the command line."""
         return Roles(tuple(self.publisher_role or ()), tuple(self.worker_role or ()))
 
 
 def print_granted(roles: Roles) -> None:
-    """Print the roles that got privileges in one line, or nothing if there are none."""
+    """Print in one line which database roles got privileges, or nothing if there are none."""
     said = [f"to publish: {', '.join(roles.publishers)}"] * bool(roles.publishers)
     said += [f"to work: {', '.join(roles.workers)}"] * bool(roles.workers)
     if said:
@@ -105,7 +106,8 @@ def print_granted(roles: Roles) -> None:
 
 
 def with_option_groups(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace each parameter that is a dataclass of options by an option for each of its fields."""
+    """Decorate a command so that each parameter whose type is a dataclass of options becomes one command-line option
+    for each field."""
     signature = inspect.signature(command)
     annotated = {name: each.annotation for name, each in signature.parameters.items()}
     bundles: dict[str, Any] = {name: kind for name, kind in annotated.items() if is_dataclass(kind)}

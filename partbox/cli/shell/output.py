@@ -34,7 +34,7 @@ READ_ONLY, NOT_READY = ("session is read-only", "server is in hot standby mode")
 
 
 def console() -> Console:
-    """Return a console on standard output. If that is a pipe, lines are not wrapped at 80 columns."""
+    """Return a rich console that prints to standard output. If that is a pipe, lines are not wrapped at 80 columns."""
     wide = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else FOR_PIPES
     return Console(highlight=False, emoji=False, width=wide)
 
@@ -47,8 +47,8 @@ def table(
     *,
     lines: bool = False,
 ) -> Table:
-    """Return a table without a frame. Cells are plain text, not markup, with unprintable characters escaped. A cell is
-    one line unless `lines` is set. Cells of the columns `whole` and `numbers` are never wrapped."""
+    """Build a table without a frame for the terminal. Cells are plain text, not markup, with unprintable characters
+    escaped. A cell is one line unless `lines` is set. Cells of the columns `whole` and `numbers` are never wrapped."""
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
         justify: Literal["left", "right"] = "right" if column in numbers else "left"
@@ -60,8 +60,8 @@ def table(
 
 
 class ListColumn(NamedTuple):
-    """A column of a list: its name, the function that makes a cell, and its kind. "whole" and "number" are never
-    wrapped."""
+    """A column of a printed list: its name, the function that makes the cell of an item, and its kind. Cells of the
+    kinds "whole" and "number" are never wrapped."""
 
     name: str
     cell: Callable[[Any], str]
@@ -69,7 +69,7 @@ class ListColumn(NamedTuple):
 
 
 def list_table(found: Sequence[Any], columns: Sequence[ListColumn]) -> Table:
-    """Return a table with a row for each item."""
+    """Build a table for the terminal with a row for each item and the given columns."""
     numbers, whole = ([each.name for each in columns if each.kind == kind] for kind in ("number", "whole"))
     rows = ([column.cell(each) for column in columns] for each in found)
     return table([each.name for each in columns], rows, numbers, whole)
@@ -78,7 +78,8 @@ def list_table(found: Sequence[Any], columns: Sequence[ListColumn]) -> Table:
 def print_list(
     found: Sequence[Any], columns: Sequence[ListColumn], json: bool, *, nothing: str, more: str = ""
 ) -> None:
-    """Print items as JSON or as a table, followed by the line `more`. If there are none, print the line `nothing`."""
+    """Print items as JSON or as a table, followed by the line `more`. If there are no items, print the line
+    `nothing`."""
     if json:
         print_json(found)
     elif not found:
@@ -90,12 +91,12 @@ def print_list(
 
 
 def error_of(each: Any) -> str:
-    """Return the type and the text of an error, as far as they are known."""
+    """Return the type and the text of a record's error as one text, as far as they are known."""
     return ": ".join(part for part in (each.error_type, each.error) if part)
 
 
 def print_answer(json: bool, value: Any, text: str) -> None:
-    """Print the value as JSON, or the text."""
+    """Print the result of a command: the value as JSON if `json` is set, else the text."""
     if json:
         print_json(value)
     else:
@@ -103,7 +104,7 @@ def print_answer(json: bool, value: Any, text: str) -> None:
 
 
 def in_line(text: str) -> str:
-    """Return text in one line with unprintable characters escaped, because it may be user input."""
+    """Escape the unprintable characters of a text and join it to one line, because it may be user input."""
     return printable(text).replace("\n", "\\n")
 
 
@@ -115,7 +116,7 @@ def print_json(value: Any) -> None:
 
 
 def error_line(error: PartboxError | psycopg.Error) -> str:  # noqa: PLR0911  a line for each kind
-    """Return an error and its remedy in one line, with secrets masked."""
+    """Describe an error and its remedy in one line for the terminal, with secrets masked."""
     said = masked(" ".join(str(error).split("\n")[0].split()))
     match error:
         case PartboxError():
@@ -145,8 +146,8 @@ def error_line(error: PartboxError | psycopg.Error) -> str:  # noqa: PLR0911  a 
 
 
 def _find_line(error: psycopg.Error, words: Sequence[str]) -> str:
-    """Return the first line of the error that contains any of the words, masked, or "". An error of a DSN with several
-    hosts has a line for each host."""
+    """Return the first line of the error's text that contains any of the words, with secrets masked, or "". An error of
+    a DSN with several hosts has a line for each host."""
     found = (line for line in str(error).splitlines() if any(each in line for each in words))
     return masked(" ".join(next(found, "").split()))
 

@@ -32,12 +32,14 @@ Stamps = dict[str, tuple[int, int, int]]
 
 
 def is_inner() -> bool:
-    """Return True in the inner process, which runs the command."""
+    """Return True in the child process that `--reload` starts to run the command. The parent process watches the
+    files."""
     return INNER in os.environ
 
 
 def end_with_outer() -> None:
-    """Start a thread that terminates this process when the outer process is gone, as after a kill."""
+    """Start a thread that terminates this child process when the parent process, which watches the files for
+    `--reload`, is gone, as after a kill."""
     outer = int(os.environ[INNER])
 
     def end() -> None:
@@ -49,9 +51,9 @@ def end_with_outer() -> None:
 
 
 def run_reloading(command: Sequence[str], module: str) -> int:
-    """Run the command until a signal or its own success ends it, restart it on changes, and return its exit code.
-    Watched are the files below the current folder, the folder of `module`, and folders of `sys.path` that belong
-    neither to Python nor to installed packages."""
+    """Run the command in a child process, and restart it whenever a file of the application changes. End at a signal or
+    at its own success, and return the exit code. Watched are the files below the current folder, the folder of
+    `module`, and folders of `sys.path` that belong neither to Python nor to installed packages."""
     return _Reloader(command, [*find_roots(module)]).run()
 
 
@@ -74,7 +76,8 @@ class _Reloader:
                 return code
 
     def _run_until_changed(self, before: Stamps) -> int | None:
-        """Run the command once. Return its exit code, or None if it has to run again."""
+        """Run the command once in a child process, until it ends or a watched file changes. Return its exit code, or
+        None if it has to run again."""
         env = os.environ | {INNER: str(os.getpid())}
         # In a process group of its own, the inner process does not get the Ctrl-C of the terminal. The outer one passes
         # it on.
@@ -95,7 +98,8 @@ class _Reloader:
         return None
 
     def _wait_for_change(self, before: Stamps, inner: "subprocess.Popen[bytes] | None") -> str | None:
-        """Return the file that has changed, or None if `inner` has ended or a signal arrived."""
+        """Wait until a watched file changes, and return its path. Return None if the child process `inner` ends first
+        or a signal arrives."""
         while self._stop_signal is None:
             began = time.monotonic()
             if (changed := find_change(before, read_stamps(self._folders))) is not None:
@@ -116,7 +120,8 @@ class _Reloader:
 
 
 def find_roots(module: str) -> Iterator[Path]:
-    """Yield the folders that hold the application's files, without the root of the file system."""
+    """Yield the folders whose files belong to the application and are watched for changes. The root of the file system
+    is never watched."""
     installed = {Path(sysconfig.get_path(each)).resolve() for each in ("stdlib", "platstdlib", "scripts")}
     listed = {Path(each).resolve() for each in sys.path if Path(each).is_dir()} | {*_package_folder(module)}
     found = {each for each in listed if not installed & {each, *each.parents} and not IGNORED_FOLDERS & {*each.parts}}
@@ -125,7 +130,7 @@ def find_roots(module: str) -> Iterator[Path]:
 
 
 def _package_folder(module: str) -> Iterator[Path]:
-    """Yield the folder of the package. An editable install may have it anywhere."""
+    """Yield the folder of the package to which `module` belongs. An editable install may have it anywhere."""
     # The application may have installed import finders that raise any error.
     with suppress(Exception):
         spec = importlib.util.find_spec(module.partition(".")[0])
@@ -134,7 +139,7 @@ def _package_folder(module: str) -> Iterator[Path]:
 
 
 def read_stamps(folders: Sequence[Path]) -> Stamps:
-    """Return time, size and inode of every watched file by path."""
+    """Return the modification time, size and inode of every watched file below the folders, by path."""
     found: Stamps = {}
     for folder in folders:
         for path, subfolders, files in os.walk(folder):
@@ -151,6 +156,7 @@ def read_stamps(folders: Sequence[Path]) -> Stamps:
 
 
 def find_change(before: Stamps, now: Stamps) -> str | None:
-    """Return the path of a file that was added, removed or changed, or None."""
+    """Compare two readings of the watched files, and return the path of a file that was added, removed or changed, or
+    None."""
     changed = {name for name, _ in before.items() ^ now.items()}
     return os.path.relpath(min(changed)) if changed else None

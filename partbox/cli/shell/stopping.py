@@ -16,7 +16,8 @@ RESEND_DELAY = 0.05  # seconds until a signal that Python has dropped is sent ag
 
 @contextmanager
 def stoppable() -> Iterator[SignalFlag]:
-    """Provide a flag that the first SIGINT or SIGTERM sets. A second signal has its usual effect."""
+    """Turn the first SIGINT or SIGTERM within the context into a flag, which is yielded and can be polled. A second
+    signal has its usual effect."""
     flag = SignalFlag()
     if threading.current_thread() is not threading.main_thread():
         yield flag
@@ -41,15 +42,16 @@ def stoppable() -> Iterator[SignalFlag]:
 
 @contextmanager
 def until_stopped() -> Iterator[None]:
-    """Let SIGINT or SIGTERM end the block anywhere as if it had finished. Cleanup is not interrupted. This is for
-    commands that only read, so that no change is left half done."""
+    """End the block of this context quietly, wherever it is, when SIGINT or SIGTERM arrives, as if it had finished.
+    Cleanup is not interrupted. Only for commands that read, so that no change is left half done."""
     with suppress(KeyboardInterrupt), interruptible(signal.SIGINT, signal.SIGTERM):
         yield
 
 
 @contextmanager
 def interruptible(*numbers: signal.Signals) -> Iterator[None]:
-    """Raise KeyboardInterrupt in the block on the first of these signals, and ignore later ones during cleanup.
+    """Raise KeyboardInterrupt in the block of this context when the first of the given signals arrives. Later signals
+    are ignored, so that they do not interrupt cleanup.
 
     A signal that was ignored before stays ignored, as under nohup. Python drops an exception that is raised within a
     callback of its own, such as a weakref callback during an import. The signal is then sent again. Outside the main
@@ -91,7 +93,7 @@ def interruptible(*numbers: signal.Signals) -> Iterator[None]:
 
 
 class _StopSignal(KeyboardInterrupt):
-    """A signal that arrived during the block of `interruptible`."""
+    """The KeyboardInterrupt that `interruptible` raises when a signal arrives, with the number of the signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__()

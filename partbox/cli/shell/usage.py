@@ -21,36 +21,37 @@ _TOO_MANY = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re
 
 
 class TypedCommand(NamedTuple):
-    """A command as it was typed, with a `path` such as "partbox dead list"."""
+    """The command that the user typed, as far as it exists, with its `path`, such as "partbox dead list"."""
 
     command: Any
     path: str
 
     @property
     def words(self) -> str:
-        """The path without "partbox", such as "dead list"."""
+        """The name of the typed command without "partbox", such as "dead list"."""
         return self.path.partition(" ")[2] or "partbox"
 
     @property
     def help(self) -> str:
-        """The call that prints the help of the command, in backticks."""
+        """The call that prints the help of the typed command, in backticks, such as "`partbox dead list --help`"."""
         return f"`{self.path} --help`"
 
     @property
     def example(self) -> str:
-        """An example from the command's help, or a reference to the help."""
+        """A text with an example call from the command's help. A reference to the help if it has no example."""
         found = _EXAMPLE.search(self.command.help or "")
         return f"for example `{found[1]}`" if found else f"{self.help} says more"
 
 
 def error_line(error: Any, arguments: Sequence[str], root: Any) -> str:
-    """Return the fault and the remedy of a usage error in one line. `root` is the whole command line."""
+    """Describe a usage error, such as an unknown option, and its remedy in one line. `root` is the whole command
+    line."""
     said = _describe_error(error, _find_command(arguments, root), arguments)
     return printable_line(masked(" ".join(said.split())), LONGEST)
 
 
 def is_help(error: Any) -> bool:
-    """Return True if nothing was typed, so that the error's text is the help."""
+    """Return True if the usage error only means that no arguments were typed, so that its text is the help."""
     return type(error).__name__ == "NoArgsIsHelpError"
 
 
@@ -100,14 +101,16 @@ def _typed_value(option: str, arguments: Sequence[str]) -> str:
 
 
 def _plain_reason(message: str) -> str:
-    """Return the reason without the value. Reasons of pydantic repeat it, and those of click do not."""
+    """Return the reason for which a typed value is invalid, without the value. Reasons of pydantic repeat it, and those
+    of click do not."""
     if message.startswith("Input should be "):
         return "must be " + message.removeprefix("Input should be ").partition(",")[0]
     return f"is wrong: {message}"
 
 
 def _suggest_command(at: TypedCommand, typed: str) -> str:
-    """Return a question that names commands of that name in other groups, or similar ones in this group."""
+    """Return a "did you mean" question for a command that does not exist: commands of that name in other groups, or
+    similar names in this group."""
     group = at.command.commands
     near = [f"{at.path} {name}" for name in get_close_matches(typed, group, n=2)]
     elsewhere = [f"{at.path} {name} {typed}" for name, each in group.items() if typed in getattr(each, "commands", ())]

@@ -18,7 +18,7 @@ def print_versions() -> NoReturn:
 
 
 def versions() -> str:
-    """Return the versions of partbox, Python, psycopg and libpq in one line."""
+    """Return one line with the versions of partbox, Python, psycopg and libpq."""
     implementation, libpq = _libpq()
     return (
         f"partbox {version('partbox')}, Python {platform.python_version()}, "
@@ -27,8 +27,9 @@ def versions() -> str:
 
 
 def _libpq() -> tuple[str, int]:
-    """Return the implementation of psycopg and the version of its libpq, such as 170004. The library is asked directly
-    where possible, because an import of psycopg takes longer than all the rest."""
+    """Return the name of psycopg's implementation, such as "c" or "binary", and the version of its libpq, such as
+    170004. The library is asked directly where possible, because an import of psycopg takes longer than all the
+    rest."""
     wanted = os.environ.get("PSYCOPG_IMPL", "").lower()
     for name in ("c", "binary"):
         spec = find_spec(f"psycopg_{name}") if wanted in ("", name) else None

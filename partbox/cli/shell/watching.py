@@ -24,8 +24,8 @@ Every = Annotated[str, option("TIME", "Time between two updates, such as 500ms o
 
 @dataclass(frozen=True, slots=True)
 class ClusterSample:
-    """The numbers of a subscription at the time `at`, with rates from the second read on. `problem` is the error of the
-    last read in one line, if it failed. The numbers are then older."""
+    """The statistics of a subscription at the time `at`, with rates from the second read on. If the last read failed,
+    `problem` is its error in one line, and the statistics are older."""
 
     at: datetime
     cluster: Cluster
@@ -34,7 +34,7 @@ class ClusterSample:
 
 
 def interval(every: str) -> float:
-    """Return the value of `--every` in seconds."""
+    """Convert the value of the option `--every` to seconds."""
     given = length("--every", every)
     if given < MIN_INTERVAL:
         raise PartboxError(f"--every {every!r} is too often: at least 100ms")
@@ -44,8 +44,9 @@ def interval(every: str) -> float:
 def iter_samples(
     overview_cache: "CachedOverview", subscription: str, wait: Callable[[], bool]
 ) -> Iterator[ClusterSample]:
-    """Yield a sample at once, and another one after each `wait()` until that returns True. An error of the first read
-    is raised. A later error becomes the `problem` of the sample, because a database may come back."""
+    """Read the statistics of a subscription repeatedly: yield a sample at once, and another one after each `wait()`
+    until that returns True. An error of the first read is raised. A later error becomes the `problem` of the sample,
+    because a database may come back."""
     from partbox.operations.stats import RateMeter
 
     pace = RateMeter()

@@ -30,7 +30,8 @@ SHORT = 200  # characters of an id or an error that are rendered; the terminal c
 
 @dataclass(frozen=True, slots=True)
 class TopFrame:
-    """All data of one screen. `moved` are the partitions that have just changed their owner."""
+    """All data that one screen of `partbox top` shows. `moved` are the partitions that have just changed their
+    owner."""
 
     sample: ClusterSample
     roster: Roster
@@ -39,7 +40,7 @@ class TopFrame:
 
 
 def render_top(top_frame: TopFrame, width: int, height: int) -> RenderableType:
-    """Return the screen for a terminal of the given size."""
+    """Lay out the screen of `partbox top` for a terminal of the given size."""
     beside = width >= BESIDE
     most, taken = (ROWS, SIDE) if beside else (FEW, SIDE + TOTALS + 7)
     cluster = top_frame.sample.cluster
@@ -155,7 +156,8 @@ def _blocked(top_frame: TopFrame, roomy: bool, room: int) -> list[RenderableType
 
 
 def _group_alike(keys: Sequence[BlockedKey]) -> list[list[BlockedKey]]:
-    """Group keys that wait for the same reason, because one open circuit may block any number of keys."""
+    """Group blocked keys that wait for the same reason, because one open circuit (a handler that is stopped after
+    errors) may block any number of keys."""
     groups: dict[tuple[str, ...], list[BlockedKey]] = {}
     for key in keys:
         why = "" if key.state == "deferred" else key.error_type or key.error or ""
@@ -164,5 +166,4 @@ def _group_alike(keys: Sequence[BlockedKey]) -> list[list[BlockedKey]]:
 
 
 def _shorten(text: str) -> str:
-    """Return text in one line, without characters that move the cursor."""
     return printable(in_short(text, SHORT))

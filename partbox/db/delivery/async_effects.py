@@ -15,7 +15,8 @@ from partbox.protocol.rows import CursorSave, SaveEntry
 
 
 async def run_script(conn: AsyncConnection[Any], script: bytes) -> tuple[str | None, ...]:
-    """Run several statements in one round trip. Return the first row of the last result, or an empty tuple."""
+    """Run a script of several SQL statements on an asyncio connection in one round trip. Return the first row of the
+    last result, or an empty tuple."""
     cursor = await AsyncOwnCursor(conn).execute(script, prepare=False)
     while cursor.nextset():
         pass
@@ -23,7 +24,7 @@ async def run_script(conn: AsyncConnection[Any], script: bytes) -> tuple[str | N
 
 
 async def rollback_event(conn: AsyncConnection[Any]) -> None:
-    """Roll back to the savepoint of the current event."""
+    """Undo the current event on an asyncio connection, by a rollback to the event's savepoint."""
     await AsyncOwnCursor(conn).execute(ROLLBACK_EVENT)
 
 
@@ -35,7 +36,8 @@ async def save(
     me: UUID,
     saves: tuple[Sequence[CursorSave], Sequence[SaveEntry], Sequence[int]],
 ) -> tuple[set[int], float]:
-    """Save cursors, parked rows and finished rows durably, in the open transaction of `conn`. See `cursors.save`.
+    """Save cursors, parked rows (events set aside) and finished rows durably, in the open transaction of `conn`. The
+    asyncio counterpart of `cursors.save`.
 
     `session` is a connection of the session whose incarnation must still hold. Return the partitions that are still
     owned, and the seconds that the server took. Raise `NewIncarnationError`, with `conn` closed, if the server crashed

@@ -27,7 +27,8 @@ IDLE_CHECK_COLUMNS = len(IdleCheck._fields) + 4
 
 
 class TickResult(NamedTuple):
-    """The result of a tick."""
+    """The result of a tick, a worker's periodic statement: the idle check, the partitions of this instance, due times
+    of parked rows, and limits set by operators."""
 
     look: IdleCheck  # the idle check
     digest: int | None  # a digest of the partitions of this instance
@@ -41,8 +42,9 @@ class TickResult(NamedTuple):
 def tick(
     conn: Conn, schema: str, subscription: str, me: UUID, listed: Iterable[int], known: int | None = None
 ) -> TickResult:
-    """Run an idle check, and read the partitions that this instance owns or is assigned, in one statement. `known` is
-    their digest in the last tick. `listed` holds the transactions of the last snapshot (see `idle_check`)."""
+    """Run an idle check (has anything new been published?) and read the partitions that this instance owns or is
+    assigned, in one statement. `known` is the partitions' digest in the last tick. `listed` holds the transactions of
+    the last snapshot (see `idle_check`)."""
     values = {"subscription": subscription, "me": me, "known": known, **idle_check.parameters(conn, listed)}
     (row,) = fetch(conn, "tick", schema, values)
     digest, is_known = row[IDLE_CHECK_COLUMNS : IDLE_CHECK_COLUMNS + 2]
@@ -55,9 +57,9 @@ def tick(
 
 
 def calm(conn: Conn, schema: str, subscription: str, me: UUID, known: int, before: IdleCheck) -> IdleCheck | None:
-    """Return the idle check `before` again, by a cheaper statement, if nothing has changed since. Otherwise return
-    None. `before` must have had no listed transaction. Nothing has changed if no id was drawn, the digest of the
-    partitions is `known`, and no parked row has a due time. The statement takes a third of the time of a tick."""
+    """Confirm by a cheap statement that nothing has changed since the idle check `before`: no id was drawn, the digest
+    of the partitions is `known`, and no parked row has a due time. Return `before` again, or None after a change.
+    `before` must have had no listed transaction. The statement takes a third of the time of a tick."""
     values = {
         "subscription": subscription,
         "me": me,
@@ -71,13 +73,15 @@ def calm(conn: Conn, schema: str, subscription: str, me: UUID, known: int, befor
 
 
 def claim(conn: Conn, schema: str, subscription: str, me: UUID) -> list[OwnedPartition]:
-    """Claim every free partition that is assigned to this instance. The list is empty if its instance row is gone."""
+    """Make this instance the owner of every free partition that is assigned to it, and return the partitions it got.
+    The list is empty if the row of the instance is gone."""
     return records(conn, OwnedPartition, "claim", schema, subscription=subscription, me=me)
 
 
 def take_up(conn: Conn, schema: str, subscription: str, me: UUID, epochs: Mapping[int, int]) -> list[OwnedPartition]:
-    """Raise the epochs of these partitions for a new session. Return the partitions that are owned under the given
-    epochs. A save or a take-up that an earlier session sent and gave up on is refused if it arrives later."""
+    """Continue to own partitions in a new session by raising their epochs, so that a save or a take-up that an earlier
+    session sent and gave up on is refused if it arrives later. Return the partitions that are owned under the given
+    `epochs`."""
     of = {"partitions": list(epochs), "epochs": list(epochs.values())}
     return records(conn, OwnedPartition, "take_up", schema, subscription=subscription, me=me, **of)
 
@@ -95,7 +99,8 @@ def save(
     durable: bool = False,
     session: Conn | None = None,
 ) -> tuple[set[int], float]:
-    """Save cursors, parked rows and finished rows if every partition is still owned under its epoch, else nothing.
+    """Save the progress of partitions: cursors, parked rows (events set aside) and finished rows. Nothing is saved
+    unless this instance still owns every partition under its epoch.
 
     Return the partitions that are still owned, and the seconds that the server took. Raise `NewIncarnationError`, with
     nothing saved and the connection closed, if the server is in another incarnation than the session. `session` is a
@@ -115,7 +120,8 @@ def save_values(
     parks: Sequence[SaveEntry],
     done_ids: Sequence[int],
 ) -> dict[str, object]:
-    """Return the parameters of a save in the session of this connection, except `durable`."""
+    """Return the query parameters for saving the progress of partitions in the session of this connection, all except
+    `durable`."""
     sequence, value = server_incarnation.of(session)
     return {
         "subscription": subscription,
@@ -130,7 +136,8 @@ def save_values(
 
 
 def _saved(savings: Sequence[CursorSave]) -> dict[str, str]:
-    """Return the cursors as arrays. Each distinct snapshot is sent once and referred to by its number, from 1."""
+    """Return the cursors as arrays of query parameters. Each distinct snapshot is sent once and referred to by its
+    number, from 1."""
     snapshots = list(dict.fromkeys(saving.snapshot for saving in savings if saving.snapshot is not None))
     numbers = {snapshot: number for number, snapshot in enumerate(snapshots, start=1)}
     partitions, epochs, _, last_ids, floors, release = map(array_literal, zip(*savings, strict=True))

@@ -13,7 +13,8 @@ from partbox.db.sql import Conn, one_row, query, records, row, rows
 
 
 class Member(NamedTuple):
-    """An instance of a subscription. `left` (seconds) is the rest of its lease by the database's clock."""
+    """A worker process registered for a subscription. `left` is the rest of its lease in seconds, by the database's
+    clock."""
 
     instance_id: UUID
     node: str
@@ -24,14 +25,16 @@ class Member(NamedTuple):
 
 
 class Renewal(NamedTuple):
-    """A heartbeat that the database took at `at` or right after, and the heartbeat `before` it."""
+    """A renewed heartbeat of a worker process: the database took the new heartbeat at `at` or right after, and the
+    previous one at `before`."""
 
     before: datetime
     at: datetime
 
 
 class MembershipView(NamedTuple):
-    """The state of a subscription."""
+    """The worker processes of a subscription at one moment: the membership version, the number of nodes, partitions
+    without an assignee or a living owner, and members without a recent heartbeat."""
 
     clock: datetime  # the server's time
     membership_version: tuple[int, int]  # changes whenever a process joins, leaves or drains
@@ -61,16 +64,17 @@ class RunningHandler:
 
 @dataclass(frozen=True, slots=True)
 class LifespanState:
-    """The lifespan that a process has been in for `seconds`. The process works once the lifespan yields. Until then its
-    row counts as leaving from the start, so that it gets no partitions. `instance.running` holds an object with the
-    name."""
+    """The lifespan (the application's start-up context) that a process has been in for `seconds`. The process works
+    once the lifespan yields. Until then its row counts as leaving from the start, so that it gets no partitions.
+    `instance.running` holds an object with the name."""
 
     lifespan: str
     seconds: float
 
 
 class InstanceColumns(TypedDict):
-    """The columns of a new instance that all processes of a node share. `lease` is in seconds."""
+    """The columns of a new row in the instance table that all worker processes of a node share. `lease` is in
+    seconds."""
 
     subscription: str
     node: str
@@ -82,14 +86,16 @@ class InstanceColumns(TypedDict):
 def register(
     conn: Conn, schema: str, *, pids: Sequence[int], supervisor: UUID | None = None, **columns: Unpack[InstanceColumns]
 ) -> dict[int, UUID]:
-    """Insert a row per process and return instance ids by pid. `supervisor` distinguishes two nodes of one host."""
+    """Register new worker processes: insert one instance row per process, and return the instance ids by pid.
+    `supervisor` distinguishes two nodes of one host."""
     found = rows(conn, "register", schema, pids=list(pids), supervisor=supervisor, **columns)
     return {pid: instance for instance, pid in found}
 
 
 def heartbeat(conn: Conn, schema: str, draining: dict[UUID, bool]) -> dict[UUID, Renewal]:
-    """Renew the heartbeats of these instances, each draining or not, and return the renewals of all that still exist.
-    An instance that was not renewed by the short statement may exist all the same. The function decides."""
+    """Renew the heartbeats of worker processes, given by instance id with whether each is draining. Return the renewals
+    of all that still exist. An instance that the short statement did not renew may exist all the same: the SQL function
+    decides."""
     found: list[Any] = []
     # The single row needs no order of locks, so it takes a plain update instead of a function.
     if len(draining) == 1:
@@ -106,13 +112,15 @@ def heartbeat(conn: Conn, schema: str, draining: dict[UUID, bool]) -> dict[UUID,
 
 
 def note_running(conn: Conn, schema: str, instance: UUID, running: Sequence[RunningHandler], more: int) -> None:
-    """Store the long-running handlers of this process, and how many `more` there are. Null if there are none."""
+    """Store the long-running handlers of a worker process in its instance row, and how many `more` there are. The
+    column is null if there are none."""
     stored = [*map(asdict, running), *([{"more": more}] if more else [])]
     conn.execute(query("note_running", schema), {"instance": instance, "running": orjson.dumps(stored).decode()})
 
 
 def parse_running(stored: list[dict[str, Any]] | None, at: datetime) -> tuple[tuple[RunningHandler, ...], int]:
-    """Return the handlers in a column as of `at`, and how many `more` there are. Unknown fields are ignored."""
+    """Return the long-running handlers from a stored column of an instance, with their ages at the time `at`, and how
+    many `more` there are. Unknown fields are ignored."""
     objects, known = stored or [], {each.name for each in fields(RunningHandler)}
     running = [
         RunningHandler(
@@ -125,12 +133,14 @@ def parse_running(stored: list[dict[str, Any]] | None, at: datetime) -> tuple[tu
 
 
 def note_lifespan(conn: Conn, schema: str, instance: UUID, lifespan: LifespanState) -> None:
-    """Store that a process is in a lifespan, in the transaction that inserted its row."""
+    """Store that a worker process is in its lifespan and does not work yet, in the transaction that inserted its
+    row."""
     conn.execute(query("note_lifespan", schema), {"instance": instance, **asdict(lifespan)})
 
 
 def parse_lifespan(stored: list[dict[str, Any]] | None, at: datetime) -> LifespanState | None:
-    """Return the lifespan in a stored column, as it is at the time `at`, or None."""
+    """Return the lifespan from a stored column of an instance, with its age at the time `at`. None means that the
+    process is in no lifespan."""
     for each in stored or []:
         if "lifespan" in each:
             return LifespanState(each["lifespan"], max(0.0, at.timestamp() - each["entered"]))
@@ -138,21 +148,22 @@ def parse_lifespan(stored: list[dict[str, Any]] | None, at: datetime) -> Lifespa
 
 
 def leave(conn: Conn, schema: str, instance: UUID) -> None:
-    """Store that the instance is stopping. Its heartbeat is not renewed."""
+    """Mark a worker process as stopping (draining) in its instance row, so that others stop counting on it. Its
+    heartbeat is not renewed."""
     conn.execute(query("leave", schema), {"instance": instance})
 
 
 def note_handled_types(
     conn: Conn, schema: str, instance: UUID, subscription: str, types: Sequence[tuple[str, str | None]]
 ) -> None:
-    """Store the event types that a process handles, or still handles, each with its aggregate type or None."""
+    """Store the event types that a worker process handles, or still handles, each with its aggregate type or None."""
     values = {"instance": instance, "subscription": subscription, "types": orjson.dumps(types).decode()}
     conn.execute(query("note_handled_types", schema), values)
 
 
 def watch(conn: Conn, schema: str, subscription: str, since: datetime | None) -> MembershipView:
-    """Read the state of a subscription. Late members had no heartbeat for a quarter of their lease, or after
-    `since`."""
+    """Read the state of a subscription's worker processes, to find partitions to reassign and processes that may be
+    dead. Late members had no heartbeat for a quarter of their lease, or after `since`."""
     ((clock, membership_version, count, nodes, unassigned, orphaned, *late),) = fetch(
         conn, "watch", schema, {"subscription": subscription, "since": since}
     )
@@ -162,18 +173,20 @@ def watch(conn: Conn, schema: str, subscription: str, since: datetime | None) ->
 
 
 def members(conn: Conn, schema: str, subscription: str) -> list[Member]:
-    """Return every instance of a subscription."""
+    """Return all worker processes that are registered for a subscription."""
     return records(conn, Member, "members", schema, subscription=subscription)
 
 
 def assignees(conn: Conn, schema: str, subscription: str) -> list[UUID | None]:
-    """Return the assignee of each partition, in order. The list is empty if the subscription is paused or missing."""
+    """Return the instance that each partition is assigned to, in the order of partitions. The list is empty if the
+    subscription is paused or missing."""
     return [assignee for (assignee,) in rows(conn, "assignees", schema, subscription=subscription)]
 
 
 def bury(conn: Conn, schema: str, victims: Sequence[UUID], *, known_dead: bool) -> tuple[list[UUID], int]:
-    """Delete the victims and free all orphaned partitions. Return the deleted instances and the number of partitions
-    freed. Only instances whose lease has expired are deleted, unless `known_dead`."""
+    """Delete the rows of dead instances (`victims`) and free all partitions whose owner is gone. Return the deleted
+    instances and the number of partitions freed. Only instances whose lease has expired are deleted, unless
+    `known_dead`."""
     deleted, freed = one_row(conn, "bury", schema, victims=list(victims), known_dead=known_dead)
     return deleted, freed
 
@@ -186,13 +199,14 @@ def plan(
     seen: Sequence[UUID | None],
     planned: Sequence[UUID | None],
 ) -> bool:
-    """Put a plan into force and return True. Return False if members or assignees have changed since."""
+    """Assign partitions to instances as `planned`, and return True. Return False, with nothing changed, if the members
+    or the `seen` assignees have changed since the plan was made."""
     values = {"members": sorted(members), "seen": list(seen), "planned": list(planned)}
     return _is_true(conn, "plan", schema, subscription=subscription, **values)
 
 
 def subscribed(conn: Conn, schema: str, subscription: str) -> bool:
-    """Return whether the subscription exists."""
+    """Return whether the subscription exists in this schema."""
     return _is_true(conn, "subscribed", schema, subscription=subscription)
 
 

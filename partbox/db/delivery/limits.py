@@ -20,7 +20,8 @@ OperatorBound = float | str | None
 
 @dataclass(frozen=True, slots=True)
 class WaitingValue:
-    """A value of `limit_by`, with the number of events that wait for it and the seconds that the first has waited."""
+    """One value of a handler's `limit_by` key, with the number of events that wait for its limits and the seconds that
+    the first event has waited."""
 
     value: str
     waiting: int
@@ -29,12 +30,11 @@ class WaitingValue:
 
 @dataclass(frozen=True, slots=True)
 class LimitReport:
-    """The limits that a process keeps for a handler, and the events that wait for them.
+    """The rate and concurrency limits that a worker process keeps for a handler, and the events that wait for them.
 
     - `waiting`, `waited`: the number of waiting events, and the seconds that the first has waited
 
-    Texts are cut and may hold anything.
-    """
+    Texts are cut and may hold anything."""
 
     handler: str
     rate: float | None = None  # calls that may start in a second, in the whole subscription; None for any number
@@ -47,7 +47,8 @@ class LimitReport:
 
 @dataclass(frozen=True, slots=True)
 class LimitChange:
-    """Limits that an operator has set for a handler, in force until they are reset. None leaves a limit as declared."""
+    """The rate and concurrency limits that an operator has set for a handler, in force until they are reset. None
+    leaves a limit as the handler declares it."""
 
     handler: str
     rate: OperatorBound
@@ -59,8 +60,8 @@ class LimitChange:
 @dataclass(frozen=True, slots=True)
 class HandlerLimit:
     """The limits of a handler in the whole subscription, and the events that wait for them in all `processes`. The
-    other fields are as in `LimitReport`. `change` is None if no operator has set anything. If no process reports the
-    handler, a limit that `change` leaves as declared is not known, and None."""
+    other fields are as in `LimitReport`. `change` is None if no operator has set anything. A limit is None, not known,
+    if `change` leaves it as declared and no process reports the handler."""
 
     subscription: str
     handler: str
@@ -75,12 +76,13 @@ class HandlerLimit:
 
     @property
     def rate_text(self) -> str:
-        """The rate as text: "none" if there is none, "as declared" if it is not known."""
+        """The rate limit as text for people: "none" if there is no limit, "as declared" if the limit is not known."""
         return self._bound_text(self.rate and str(Rate(self.rate)), None if self.change is None else self.change.rate)
 
     @property
     def at_once_text(self) -> str:
-        """The number of calls at once as text, with the same two words."""
+        """The limit of calls that run at once, as text for people: "none" if there is no limit, "as declared" if the
+        limit is not known."""
         return self._bound_text(
             self.at_once and f"{self.at_once:,}", None if self.change is None else self.change.at_once
         )
@@ -90,12 +92,13 @@ class HandlerLimit:
 
 
 def note(conn: Conn, schema: str, instance: UUID, kept: Sequence[LimitReport]) -> None:
-    """Store the limits of this process in its row."""
+    """Store the handler limits that a worker process keeps, with the waiting events, in its instance row."""
     conn.execute(query("note_limits", schema), {"instance": instance, "limits": orjson.dumps(kept).decode()})
 
 
 def parse_column(stored: list[dict[str, Any]] | None) -> tuple[LimitReport, ...]:
-    """Return the reports in a stored column."""
+    """Return the reports about handler limits from the stored column of an instance. An empty column gives an empty
+    tuple."""
     return tuple(
         LimitReport(**each | {"values": tuple(WaitingValue(**value) for value in each["values"])})
         for each in stored or []
@@ -103,7 +106,8 @@ def parse_column(stored: list[dict[str, Any]] | None) -> tuple[LimitReport, ...]
 
 
 def parse_changes(rows: Iterable[dict[str, Any]]) -> list[LimitChange]:
-    """Return the changes in these rows. Numbers are JSON, which has no infinity, and times are Unix times."""
+    """Return the limits that operators have set, from stored rows. Numbers in the rows are JSON, which has no infinity,
+    and times are Unix times."""
     return [
         LimitChange(
             row["handler"],
@@ -117,7 +121,8 @@ def parse_changes(rows: Iterable[dict[str, Any]]) -> list[LimitChange]:
 
 
 def merge(subscription: str, kept: Iterable[LimitReport], changed: Iterable[LimitChange]) -> tuple[HandlerLimit, ...]:
-    """Return the limits of a subscription by handler: sums over its processes, with the changes of operators."""
+    """Combine the reports of a subscription's processes and the changes of operators into one limit per handler.
+    Waiting events are summed over the processes."""
     reports: dict[str, list[LimitReport]] = {}
     for each in kept:
         reports.setdefault(each.handler, []).append(each)
@@ -147,7 +152,8 @@ def _sum_reports(subscription: str, handler: str, kept: list[LimitReport], chang
 
 
 def _longest_waiting(values: Iterable[WaitingValue]) -> tuple[WaitingValue, ...]:
-    """Sum the values of several processes and return the `MAX_VALUES` that have waited longest."""
+    """Sum the waiting events of each `limit_by` value over several processes. Return the `MAX_VALUES` values that have
+    waited longest."""
     found: dict[str, WaitingValue] = {}
     for each in values:
         before = found.get(each.value, WaitingValue(each.value, 0, 0.0))

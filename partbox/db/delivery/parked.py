@@ -9,17 +9,18 @@ from partbox.protocol.rows import LooseRows, StoredRow
 
 
 def blocking(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> list[StoredRow]:
-    """Return the parked rows that block their aggregate key, in the order of ids."""
+    """Return the parked rows (events set aside) that hold back later events of their aggregate, in the order of ids."""
     return [StoredRow(*row) for row in _rows(conn, "blocking", schema, subscription, partitions)]
 
 
 def ahead(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> list[tuple[int, int]]:
-    """Return (partition, id) of parked rows that the saved cursor may not have passed. A poll returns them again."""
+    """Return (partition, id) of parked rows (events set aside) that the saved cursor may not have passed. A poll
+    returns their records again, so they must be recognized."""
     return _rows(conn, "ahead", schema, subscription, partitions)
 
 
 def loose_rows(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> dict[int, LooseRows]:
-    """Return the counts of rows that block nothing, by partition."""
+    """Count, for each partition, the parked rows (events set aside) that hold back no other events."""
     rows = _rows(conn, "loose_rows", schema, subscription, partitions)
     return {number: LooseRows(*counts) for number, *counts in rows}
 
@@ -34,20 +35,21 @@ def due(  # noqa: PLR0917  as the statement has them
     room: int,
     letters: int,
 ) -> list[StoredRow]:
-    """Return due rows that block nothing and are not in memory, in the order of ids.
+    """Return the parked rows (events set aside) that are due, hold back no other events, and are not in memory, in the
+    order of ids.
 
     - `taken`: ids of rows that are in memory
     - `early`: ids of rows that wait for a permit and got it before they are due. They come first.
     - `room`: the most rows to return
     - `letters`: the most dead rows to return in addition, which are owed to the dead-letter hook, the longest waiting
-      first
-    """
+      first"""
     more = {"taken": list(taken), "early": list(early), "room": room, "letters": letters}
     return [StoredRow(*row) for row in _rows(conn, "due", schema, subscription, partitions, **more)]
 
 
 def may_start(conn: Conn, schema: str, subscription: str, record_ids: Sequence[int]) -> set[int]:
-    """Return the scheduled records among `record_ids` that are due and not canceled. Canceled ones are given up."""
+    """Return the scheduled records among `record_ids` that may be handled now: due and not canceled. Canceled ones are
+    given up."""
     values = {"subscription": subscription, "record_ids": list(record_ids)}
     return {id for (id,) in conn.execute(query("may_start", schema), values)}
 

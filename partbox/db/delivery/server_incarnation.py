@@ -14,11 +14,13 @@ from partbox.db.sql import Conn, query
 
 
 class NewIncarnationError(OperationalError):
-    """The server crashed or was replaced since the session began."""
+    """Error: the database server crashed or was replaced since the session began, so the ids that the session remembers
+    are not valid any more."""
 
 
 class Incarnation(NamedTuple):
-    """The incarnation of a server: the oid of a sequence that a crash resets, and its value."""
+    """The identity of a database server between two crashes or replacements: the oid of a sequence that a crash resets,
+    and its value."""
 
     sequence: int | None
     value: int | None
@@ -30,8 +32,8 @@ UNKNOWN_INCARNATION = Incarnation(None, None)
 
 
 def begin(conn: Conn, schema: str) -> Incarnation:
-    """Return the server's incarnation. Set one after a crash, and recreate a sequence that a promotion made
-    unreadable."""
+    """Return the incarnation of the server, a value that changes with each crash or replacement. Set a new value after
+    a crash, and recreate a sequence that a promotion made unreadable."""
     try:
         _ensure(conn, schema)
     except InternalError_:
@@ -47,7 +49,8 @@ def _ensure(conn: Conn, schema: str) -> Incarnation:
 
 
 def of(conn: Conn) -> Incarnation:
-    """Return the incarnation that a session began in."""
+    """Return the server incarnation (the run between two crashes) that this connection's session began in, or an
+    unknown one."""
     return (
         conn.incarnation
         if isinstance(conn, WatchedConnection) and conn.incarnation is not None
@@ -56,12 +59,13 @@ def of(conn: Conn) -> Incarnation:
 
 
 def note(conn: WatchedConnection, incarnation: Incarnation) -> None:
-    """Keep the incarnation at the connection."""
+    """Remember on the connection which server incarnation (the run between two crashes) its session began in."""
     conn.incarnation = incarnation
 
 
 def check(conn: Conn, same: bool) -> None:
-    """Close the connection and raise `NewIncarnationError` unless the incarnation is the `same` as the session's."""
+    """Close the connection and raise `NewIncarnationError` if the server crashed or was replaced since the session
+    began, that is, unless the incarnation is the `same`."""
     if not same:
         conn.close()
         raise NewIncarnationError(REPLACED_TEXT)

@@ -16,7 +16,7 @@ SUMMED_FIELDS = ("sent", "in_flight", "retries", "seconds")
 
 @dataclass(frozen=True, slots=True)
 class SinkTraffic:
-    """The messages of one sink.
+    """The counts of messages that a process has sent to one sink (such as a broker), with their time and last error.
 
     - `sent`: acknowledged messages
     - `in_flight`: messages without an answer yet
@@ -25,8 +25,7 @@ class SinkTraffic:
     - `error`: why the last attempt failed, None if a message was acknowledged since
     - `failing`: seconds for which sending has failed
 
-    Texts are cut and may hold anything.
-    """
+    Texts are cut and may hold anything."""
 
     sink: str
     sent: int = 0
@@ -38,28 +37,32 @@ class SinkTraffic:
 
     @property
     def takes_dead_letters(self) -> bool:
-        """True if the sink gets dead events."""
+        """True if the sink receives dead events (dead letters), because it is the dead-letter hook or the target of
+        `--dead-to`."""
         return self.sink.startswith(DEAD_LETTERS)
 
     @property
     def mean(self) -> float | None:
-        """Seconds until a message is acknowledged, on average. None before the first."""
+        """The average number of seconds until the sink acknowledges a message. None before the first
+        acknowledgement."""
         return self.seconds / self.sent if self.sent else None
 
 
 def note(conn: Conn, schema: str, instance: UUID, traffic: Sequence[SinkTraffic]) -> None:
-    """Store the traffic of a process."""
+    """Store the counts of messages that a worker process has sent to its sinks, in the row of its instance."""
     stored = orjson.dumps([asdict(each) for each in traffic]).decode()
     conn.execute(query("note_sinks", schema), {"instance": instance, "sinks": stored})
 
 
 def parse_column(stored: list[dict[str, Any]] | None) -> tuple[SinkTraffic, ...]:
-    """Return the traffic in a stored column."""
+    """Return the counts of messages by sink from the stored column of an instance. An empty column gives an empty
+    tuple."""
     return tuple(SinkTraffic(**each) for each in stored or [])
 
 
 def merge(traffic: Iterable[SinkTraffic]) -> list[SinkTraffic]:
-    """Sum the traffic of several processes by sink, failing sinks first. The error that has lasted longest is kept."""
+    """Sum the message counts of several processes by sink, with failing sinks first. Of several errors, the one that
+    has lasted longest is kept."""
     found: dict[str, list[SinkTraffic]] = {}
     for each in traffic:
         found.setdefault(each.sink, []).append(each)

@@ -39,15 +39,16 @@ WATCHED_USAGE = 0.5
 
 
 class NotificationQueue(NamedTuple):
-    """The server's notification queue, one for all its databases: the share in use, and the pid of the holder. The
-    holder keeps the queue from being emptied. None if the server has not named it."""
+    """The fill level of the PostgreSQL server's notification queue, which all its databases share, and the pid of the
+    session that keeps the queue from being emptied. The pid is None if the server has not named it."""
 
     usage: float
     holder: int | None = None
 
 
 class UnreadPart(NamedTuple):
-    """A part of the evidence that is missing, and the reason. `forbidden`: a privilege is missing."""
+    """A part of a diagnosis that could not be read from the database, and the reason. `forbidden`: a privilege is
+    missing."""
 
     part: str
     reason: str
@@ -55,7 +56,8 @@ class UnreadPart(NamedTuple):
 
 
 class Thresholds(NamedTuple):
-    """Seconds: deaths within `lately` are recent, records older than `retain` are expired."""
+    """The ages, in seconds, by which a diagnosis sorts events: deaths within `lately` are recent, records older than
+    `retain` are expired."""
 
     lately: float
     retain: float
@@ -63,8 +65,8 @@ class Thresholds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:  # one field for each part that is read, of which each check takes some
-    """Everything that was read, one field for each part. A part that could not be read is None or empty, and in
-    `unread`."""
+    """All facts that a diagnosis has read from the database, one field for each part. A part that could not be read is
+    None or empty, and listed in `unread`."""
 
     server: facts.ServerFacts | None = None
     is_original: bool = True  # the cursors were written in this server's cluster
@@ -101,7 +103,8 @@ class Evidence:  # one field for each part that is read, of which each check tak
 
 
 def gather_evidence(conn: Conn, schema: str, ask: Thresholds) -> Evidence:
-    """Gather all evidence over an autocommit connection. Raise `SchemaError` if the schema has another version."""
+    """Read from the database all facts that the diagnosis checks, over an autocommit connection. Raise `SchemaError` if
+    the schema has another version."""
     reader = _PartReader(conn, schema)
     reader.part("the version of the schema", lambda: migrate.check(conn, schema))
     retain = {"retain": ask.retain}
@@ -143,14 +146,16 @@ def gather_evidence(conn: Conn, schema: str, ask: Thresholds) -> Evidence:
 
 
 def reread_overview(conn: Conn, schema: str, before: Evidence) -> Evidence:
-    """Return the evidence with the overview read again. If that fails the old one stays, and the failure is noted."""
+    """Return the evidence of a diagnosis with the state of the subscriptions read a second time. If that fails, the old
+    state stays and the failure is noted."""
     reader = _PartReader(conn, schema)
     seen = reader.part("the subscriptions, a second time", lambda: overview(conn, schema, working=True))
     return replace(before, overview=seen or before.overview, unread=(*before.unread, *reader.unread))
 
 
 class _PartReader:
-    """A reader of parts, each in a transaction of its own, that notes the parts it could not read."""
+    """A reader of the parts of a diagnosis, each in a transaction of its own. It notes the parts that it could not
+    read."""
 
     def __init__(self, conn: Conn, schema: str) -> None:
         self._conn = conn
@@ -165,12 +170,12 @@ class _PartReader:
         return tuple(kind(*row) for row in self.rows(name, **values))
 
     def rows(self, name: str, **values: Any) -> list[tuple[Any, ...]]:
-        """Return the rows of a named query, or none if it cannot be read."""
         read = partial(rows, self._conn, name, self._schema, **values)
         return self.part(name.removeprefix("doctor_"), read) or []
 
     def part(self, name: str, read: Callable[[], T]) -> T | None:
-        """Return the result of `read`, run in a transaction of its own. None if it cannot be read."""
+        """Return the result of `read`, run in a transaction of its own. Return None, and note the part as unread, if
+        that fails."""
         try:
             with self._conn.transaction():
                 self._conn.execute(query("doctor_patience", self._schema), {"limit": self._patience})
@@ -184,13 +189,15 @@ class _PartReader:
 
 
 def _notification_queue(conn: Conn, schema: str) -> NotificationQueue:
-    """Return the state of the notification queue. The connection must be in autocommit mode."""
+    """Return how full the server's notification queue is, and which session holds it up. The connection must be in
+    autocommit mode."""
     (usage,) = conn.execute(query("queue_usage", schema), {}).fetchone() or (0.0,)
     return NotificationQueue(usage, _queue_holder(conn, schema) if usage >= WATCHED_USAGE else None)
 
 
 def _queue_holder(conn: Conn, schema: str) -> int | None:
-    """Return the first number in the warning about a full queue, a pid. The warning is in the server's language."""
+    """Return the pid of the session that keeps the notification queue from being emptied: the first number in the
+    server's warning about a full queue. The warning is in the server's language."""
     pids: list[int] = []
 
     def note(diagnostic: Diagnostic) -> None:
@@ -211,7 +218,7 @@ def _read_search_path(conn: Conn, schema: str) -> tuple[facts.PathSchema, ...]:
 
 
 def _life_error(conn: Conn, schema: str) -> str | None:
-    """Return why the incarnation of the server cannot be read, or None."""
+    """Return the error if the sequence that identifies the server's incarnation cannot be read, or None."""
     try:
         conn.execute(query("doctor_life", schema), {})
     except errors.InternalError_ as error:
@@ -223,7 +230,8 @@ def _life_error(conn: Conn, schema: str) -> str | None:
 
 
 def _find_displaced(conn: Conn, schema: str) -> facts.DisplacedTable | None:
-    """Return the table or segment that is not in its place, or None."""
+    """Return the outbox table or log segment that is missing or was replaced, with the remedy. Return None if all are
+    in place."""
     try:
         with conn.transaction():
             conn.execute(query("intact", schema), {"subscription": None})

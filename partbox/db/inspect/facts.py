@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 
 class ServerFacts(NamedTuple):
-    """The server and its settings, as this session sees them."""
+    """Facts about the PostgreSQL server for a diagnosis: its clock, settings and connection slots, and the database and
+    role of this session."""
 
     clock: float  # Unix time
     database: str
@@ -18,14 +19,16 @@ class ServerFacts(NamedTuple):
 
 
 class NodeSessions(NamedTuple):
-    """The number of sessions in which nodes supervise their processes, and the age of the oldest."""
+    """The number of database sessions in which nodes (groups of worker processes) supervise their processes, and the
+    age of the oldest session."""
 
     number: int
     age: float | None
 
 
 class SequenceFacts(NamedTuple):
-    """The id sequence. `owned_by` names a table, `defaults` holds the expressions of `record.id` and `record.xid`."""
+    """The state and definition of the sequence that numbers records. `owned_by` names a table, `defaults` holds the
+    expressions of `record.id` and `record.xid`."""
 
     last: int | None
     increment: int
@@ -36,7 +39,8 @@ class SequenceFacts(NamedTuple):
 
 
 class WorkerAccess(NamedTuple):
-    """A table, sequence, function, or the schema (without a name) that a worker role lacks privileges on."""
+    """A database object that a worker role lacks privileges on: a table, sequence or function, or the schema (without a
+    name)."""
 
     role: str
     kind: str
@@ -46,14 +50,16 @@ class WorkerAccess(NamedTuple):
 
 
 class DisplacedTable(NamedTuple):
-    """A table or segment that is not in its place, in the words of the database, and the remedy."""
+    """An outbox table or log segment that was moved, replaced or removed: the problem in the words of the database, and
+    the remedy."""
 
     problem: str
     remedy: str
 
 
 class PathSchema(NamedTuple):
-    """A schema in the `search_path` of the role `user`, and the others who may create in it: PUBLIC, or roles."""
+    """A schema in the `search_path` of the role `user`, with the others who may create objects in it: PUBLIC, or
+    roles."""
 
     name: str
     owner: str
@@ -62,7 +68,8 @@ class PathSchema(NamedTuple):
 
 
 class ForeignTrigger(NamedTuple):
-    """A trigger or rule (`kind`) of others on a table of partbox. `drops`: it looks as if it may drop rows."""
+    """A trigger or rule (`kind`) that somebody else put on a table of partbox. `drops` is True if it looks as if it may
+    drop rows."""
 
     table: str
     kind: str
@@ -72,7 +79,8 @@ class ForeignTrigger(NamedTuple):
 
 
 class OpenSession(NamedTuple):
-    """A session with a transaction. Ages are None if they may not be seen."""
+    """A database session with an open transaction, and its effects on vacuum, locks and publishing. Ages are None if
+    this role may not see them."""
 
     pid: int
     database: str | None
@@ -91,7 +99,8 @@ class OpenSession(NamedTuple):
 
 
 class LockHolder(NamedTuple):
-    """A session that has locked, for `age` seconds, a thing that only one session may have at a time."""
+    """A database session that has locked, for `age` seconds, a thing that only one session may have at a time, such as
+    the lock of the archiver."""
 
     pid: int
     user: str | None
@@ -101,7 +110,8 @@ class LockHolder(NamedTuple):
 
 
 class LockWait(NamedTuple):
-    """A session that has waited `age` seconds for a lock on a table of partbox, and the pids that hold the lock."""
+    """A database session that has waited `age` seconds for a lock on a table of partbox, with the pids of the sessions
+    that hold the lock."""
 
     pid: int
     user: str | None
@@ -113,7 +123,8 @@ class LockWait(NamedTuple):
 
 
 class PreparedTransaction(NamedTuple):
-    """A prepared transaction, `age` seconds and `xids` transactions old."""
+    """A transaction that was prepared for a two-phase commit and has not ended. It is `age` seconds and `xids`
+    transactions old."""
 
     gid: str
     owner: str
@@ -123,7 +134,8 @@ class PreparedTransaction(NamedTuple):
 
 
 class ReplicationSlot(NamedTuple):
-    """A slot for which `retained` bytes of WAL are kept. Vacuum stops `xmin` and `catalog_xmin` transactions ago."""
+    """A replication slot of the server, for which `retained` bytes of WAL are kept. Vacuum stops at rows deleted `xmin`
+    transactions ago, and in the catalogs `catalog_xmin` transactions ago."""
 
     name: str
     kind: str
@@ -134,7 +146,8 @@ class ReplicationSlot(NamedTuple):
 
 
 class TableFacts(NamedTuple):
-    """A table that is written all the time. `vacuumed`: seconds since the last vacuum."""
+    """The size, row counts and vacuum state of a partbox table that is written all the time. `vacuumed` is the seconds
+    since the last vacuum."""
 
     name: str
     live: int
@@ -145,7 +158,8 @@ class TableFacts(NamedTuple):
 
 
 class SegmentFacts(NamedTuple):
-    """The segments of the log."""
+    """The state of the log's segments (its table partitions by ranges of record ids), with the reason if the last
+    change failed."""
 
     end: int | None  # records with ids from here on go into the default segment, as do ids that no segment takes
     in_default: bool
@@ -155,7 +169,8 @@ class SegmentFacts(NamedTuple):
 
 
 class HiddenRecords(NamedTuple):
-    """Records that got ids which cursors had passed: the first, the last, and their number."""
+    """Records that no cursor will read, because their ids were drawn below ids that cursors had already passed: the
+    first id, the last, and the number."""
 
     first: int
     last: int
@@ -163,7 +178,8 @@ class HiddenRecords(NamedTuple):
 
 
 class ArchiveFacts(NamedTuple):
-    """The archive: why it fails, for how long, and age and id of the oldest record that is not archived."""
+    """The state of the archive: why archiving fails, for how long, and the age and id of the oldest record that is not
+    archived."""
 
     problem: str | None
     failing: float | None
@@ -172,7 +188,7 @@ class ArchiveFacts(NamedTuple):
 
 
 class ParkedCounts(NamedTuple):
-    """A partition with unfinished parked rows."""
+    """The numbers of unfinished parked rows (events set aside) in one partition of a subscription."""
 
     subscription: str
     partition: int
@@ -182,7 +198,8 @@ class ParkedCounts(NamedTuple):
 
 
 class DeferredRows(NamedTuple):
-    """Deferred rows of an event type: how many, the age of the oldest, and the reason of the newest."""
+    """The deferred events of one type in a subscription: how many, the age of the oldest, and the reason given for the
+    newest."""
 
     subscription: str
     event_type: str
@@ -192,7 +209,8 @@ class DeferredRows(NamedTuple):
 
 
 class DeadRows(NamedTuple):
-    """Dead rows of an event type and a kind of error."""
+    """The dead events (given up after failures) of one type and one kind of error in a subscription, with their number
+    and ages."""
 
     subscription: str
     event_type: str
@@ -206,7 +224,8 @@ class DeadRows(NamedTuple):
 
 
 class SuspectRecord(NamedTuple):
-    """A record that ran when its process died, or runs now for that reason. It started `age` seconds ago."""
+    """A record that may have killed its worker process: it ran when the process died, or runs now for that reason. It
+    started `age` seconds ago."""
 
     subscription: str
     record_id: int
@@ -216,8 +235,9 @@ class SuspectRecord(NamedTuple):
 
 
 class RetentionHold(NamedTuple):
-    """A subscription that needs records older than the retention: in how many partitions, and the age of the oldest. In
-    `floors` of the partitions it has read everything, but an open transaction may still write below its cursor."""
+    """A subscription that still needs records older than the retention time: in how many partitions, and the age of the
+    oldest. In `floors` of the partitions it has read everything, but an open transaction may still write below its
+    cursor."""
 
     subscription: str
     partitions: int
@@ -226,7 +246,8 @@ class RetentionHold(NamedTuple):
 
 
 class ExpiredRecords(NamedTuple):
-    """Partitions with records that a purge should have deleted, and the age of the oldest."""
+    """The number of partitions with records that a purge should have deleted by now, and the age of the oldest such
+    record."""
 
     partitions: int
     age: float | None

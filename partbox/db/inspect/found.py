@@ -28,13 +28,12 @@ TRACE_HEADER: Final = "traceparent"
 
 @dataclass(frozen=True, slots=True)
 class FoundRecord:
-    """A record of the log, with its delivery status in each subscription, by name.
+    """A record found in the log, with its event data and its delivery status in each subscription, by name.
 
     - `size`: of the payload in bytes
     - `payload`: verbatim JSON text or bytes, None unless it was read
     - `headers`: the publisher's own, with secrets masked as in errors
-    - `trace_id`: from the header `traceparent`
-    """
+    - `trace_id`: from the header `traceparent`"""
 
     record_id: int
     event_id: UUID
@@ -57,14 +56,13 @@ class FoundRecord:
 
 @dataclass(frozen=True, slots=True)
 class FoundRecords:
-    """The answer to a search at one moment of the database's clock, the newest record first.
+    """The records that a search of the log has found at one moment of the database's clock, the newest record first.
 
     - `meant`: how the text was understood, None if there was no text
     - `others`: other meanings of the text, whose records are not listed
     - `read_since`: None if the search is complete. Otherwise the search has read no further back than records that were
       published, or had their outcome, at this time.
-    - `before`: an incomplete search continues below this record id, None if it cannot
-    """
+    - `before`: an incomplete search continues below this record id, None if it cannot"""
 
     at: datetime
     meant: str | None
@@ -77,8 +75,8 @@ class FoundRecords:
 def load_records(
     conn: Conn, schema: str, positions: Sequence[LogPosition], subscription: str | None = None, *, payload: bool = False
 ) -> tuple[FoundRecord, ...]:
-    """Return the records at these positions, in order, with their status in one or all subscriptions. Skip missing
-    ones."""
+    """Load the records at the given positions of the log, in order, with their delivery status in one or all
+    subscriptions. Missing records are skipped."""
     chosen = {"ids": [each.record_id for each in positions], "partitions": [each.partition for each in positions]}
     standings = _load_statuses(conn, schema, chosen | {"subscription": subscription})
     found = {row[0]: row for row in rows(conn, "find_records", schema, **chosen, payload=payload)}
@@ -103,7 +101,7 @@ def _build_record(row: tuple[Any, ...], standings: tuple[DeliveryStatus, ...]) -
 
 
 def _trace_id(headers: dict[str, str]) -> str | None:
-    """Return the trace id of a W3C header, whose parts are version, trace id, parent id and flags."""
+    """Return the trace id from the W3C header `traceparent`, whose parts are version, trace id, parent id and flags."""
     parts = str(headers.get(TRACE_HEADER, "")).split("-")
     return parts[1] if len(parts) >= 4 and len(parts[1]) == 32 else None
 

@@ -38,7 +38,7 @@ EDGE_QUERIES: Final = {True: ("find_edge", "find_in_log"), False: ("find_partiti
 
 
 class LogPosition(NamedTuple):
-    """The position of a record in the log."""
+    """The position of a record in the log: its id and the partition that it is in."""
 
     record_id: int
     partition: int
@@ -46,8 +46,9 @@ class LogPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """A description of records. None matches all. Either `event_id` or `aggregate_id` must match, and everything else.
-    Matching records were published at `since` or later and before `until`, and have ids below `before`."""
+    """The conditions that records must match in a search of the log. A condition of None matches all. Either `event_id`
+    or `aggregate_id` must match, and everything else. Matching records were published at `since` or later and before
+    `until`, and have ids below `before`."""
 
     event_id: UUID | None = None
     aggregate_id: str | None = None
@@ -61,9 +62,9 @@ class RecordFilter:
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
-    """The positions that a search has found, the newest first. `read_since` is None if everything was read. Otherwise
-    the search has read everything published since then, and continues below the record id `before`, or cannot continue
-    if that is None."""
+    """The positions of records that a search has found, the newest first. `read_since` is None if everything was read.
+    Otherwise the search has read everything published since then, and continues below the record id `before`, or cannot
+    continue if that is None."""
 
     positions: tuple[LogPosition, ...] = ()
     before: int | None = None
@@ -71,7 +72,8 @@ class SearchPage:
 
 
 def find_newest(conn: Conn, schema: str, record_filter: RecordFilter, limit: int) -> SearchPage:
-    """Return the newest records that match."""
+    """Search the whole log backwards and return the positions of the newest records that match the filter, up to
+    `limit`."""
     return _read(conn, schema, record_filter, limit)
 
 
@@ -82,14 +84,14 @@ def by_id(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, r
 
 
 def by_aggregate(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, aggregate_id: str) -> SearchPage:
-    """Return the newest records of an aggregate id, which are all in one partition."""
+    """Search for the newest records with this aggregate id, which are all in one partition. Return their positions."""
     partition, wanted = partition_of(aggregate_id), replace(record_filter, aggregate_id=aggregate_id)
     return _read(conn, schema, wanted, limit, partition=partition)
 
 
 def by_event(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, event_id: UUID) -> SearchPage:
-    """Return the records of an event id: around its moment, in the partition of the id, or among the newest. An id may
-    contain no moment. An event without an aggregate id lies in the partition of its event id."""
+    """Search for the records with this event id: around the moment in the id, in the partition of the id, or among the
+    newest. An id may contain no moment. An event without an aggregate id lies in the partition of its event id."""
     wanted = replace(record_filter, event_id=event_id)
     if event_id.version == UUID7 and not (record_filter.since or record_filter.until):
         # The id may contain a moment that Python's calendar does not have.
@@ -100,7 +102,8 @@ def by_event(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *
 
 
 def by_key(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, key: str) -> SearchPage:
-    """Return the records of an idempotency key that is remembered, read around the moment when it was used."""
+    """Search for the records published with this idempotency key, if the key is remembered, by reading the log around
+    the moment when the key was used."""
     found = row(conn, "find_key", schema, key=key)
     return (
         SearchPage()
@@ -118,8 +121,8 @@ def by_outcome(
     outcomes: Sequence[str],
     subscription: str | None,
 ) -> SearchPage:
-    """Return the records that had one of these outcomes between the filter's `since` and `until`, the latest first.
-    "unhandled" means ignored for want of a handler. That leaves no row, so it is looked for among the newest
+    """Search for records that had one of the given outcomes between the filter's `since` and `until`, the latest
+    first. "unhandled" means ignored for want of a handler: that leaves no row, so it is looked for among the newest
     records."""
     values = asdict(replace(record_filter, since=None, until=None)) | {
         "from": record_filter.since,
@@ -138,7 +141,8 @@ def by_outcome(
 
 
 def _read_around(conn: Conn, schema: str, moment: datetime, record_filter: RecordFilter, limit: int) -> SearchPage:
-    """Return the records that match, read in stretches of time around a moment, the likeliest stretch first."""
+    """Return the matching records near a moment. The log is read in stretches of time around the moment, the likeliest
+    stretch first."""
     edges = [0, *(_find_first_id(conn, schema, moment + timedelta(seconds=each)) for each in MOMENT_OFFSETS), HIGHEST]
     stretches, incomplete = [*pairwise(edges)], SearchPage()
     for number in STRETCH_ORDER:
@@ -161,7 +165,8 @@ def _read(
     steps: Sequence[int] | None = None,
     partition: int | None = None,
 ) -> SearchPage:
-    """Read the log or a partition backwards, step by step, until `limit` records are found or nothing is left."""
+    """Read the log, or one partition of it, backwards, step by step, until `limit` matching records are found or
+    nothing is left."""
     values: dict[str, Any] = asdict(record_filter) | {"limit": limit + 1, "partition": partition}
     if record_filter.since is not None:
         low = max(low, _find_first_id(conn, schema, record_filter.since - CLOCK_SKEW))
@@ -183,11 +188,11 @@ def _read(
 
 
 def _published_at(conn: Conn, schema: str, record_id: int) -> datetime | None:
-    """Return the time of a record, or of the next one if that is gone."""
+    """Return the time when a record was published, or the time of the next record if that one is gone."""
     found = row(conn, "find_published", schema, record_id=record_id)
     return found[0] if found else None
 
 
 def _find_first_id(conn: Conn, schema: str, when: datetime) -> int:
-    """Return about the first id that was published at `when` or later."""
+    """Return approximately the first record id that was published at the time `when` or later."""
     return int(one_row(conn, "find_moment", schema, when=when)[0])

@@ -31,14 +31,14 @@ FINAL_STATES: Final = ("dead", "discarded")  # no longer attempted
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A worker process. Ages and the lease are in seconds. `partitions` is the number that it owns.
+    """A worker process as the database knows it. Ages and the lease are in seconds. `partitions` is the number of
+    partitions that the process owns.
 
     - `supervisor`: the start of the node that it belongs to, None if unknown
     - `running`: handlers that have run for over ten seconds, the longest first. `running_more`: further ones.
     - `sinks`: its traffic with brokers
     - `limits`: the limits that it keeps, as reported `limits_age` seconds ago
-    - `lifespan`: set while the process is in its lifespan and does not work yet
-    """
+    - `lifespan`: set while the process is in its lifespan and does not work yet"""
 
     instance_id: UUID
     node: str
@@ -60,12 +60,13 @@ class Instance:
 
     @property
     def expired(self) -> bool:
-        """True if the lease has ended, so that the instance is about to be buried."""
+        """True if the lease of the worker process has ended without a heartbeat, so that the process is about to be
+        declared dead and its partitions freed."""
         return self.heartbeat_age > self.lease
 
     @property
     def state(self) -> str:
-        """The state: "expired", "starting", "draining" or "working"."""
+        """The state of the worker process in a word: "expired", "starting", "draining" or "working"."""
         if self.expired:
             return "expired"
         return "starting" if self.lifespan is not None else "draining" if self.draining else "working"
@@ -73,7 +74,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStats:
-    """A partition of a subscription.
+    """The progress and backlog of a subscription in one partition, with the instance that owns it.
 
     - `pending`: records that it has not consumed, estimated unless `exact`. The oldest has `oldest_age`.
     - `claimed_age`: since it was last claimed, None if never
@@ -82,8 +83,7 @@ class PartitionStats:
     - `fill`: above `last_id`, the number of ids per record of this partition
     - `parked_age`: how long ago a parked record should have been delivered. Dead and future ones do not count.
 
-    Ages are in seconds.
-    """
+    Ages are in seconds."""
 
     partition: int
     assignee: UUID | None
@@ -101,13 +101,14 @@ class PartitionStats:
 
     @property
     def unfinished_age(self) -> float | None:
-        """The seconds for which the oldest event, unread or parked, has been waiting. None if none is."""
+        """The seconds for which the oldest unfinished event of the partition, unread or parked (set aside), has been
+        waiting. None if no event is waiting."""
         return _max_age(self.oldest_age, self.parked_age)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSums:
-    """All partitions of a subscription together. Ages are in seconds, as in `PartitionStats`."""
+    """The backlog of a subscription, summed over all its partitions. Ages are in seconds, as in `PartitionStats`."""
 
     partitions: int
     unowned: int
@@ -119,20 +120,21 @@ class PartitionSums:
 
     @property
     def unfinished_age(self) -> float | None:
-        """The seconds for which the oldest event, unread or parked, has been waiting. None if none is."""
+        """The seconds for which the oldest unfinished event of all partitions, unread or parked (set aside), has been
+        waiting. None if no event is waiting."""
         return _max_age(self.oldest_age, self.parked_age)
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A subscription at one moment.
+    """The state of a subscription at one moment: its worker processes, its partitions, and the numbers of its
+    unfinished records.
 
     - `parked`: parked records by state, which are not pending
     - `completed`: an estimate of the records in the log that it is done with
     - `blocked_keys`: aggregates whose events wait for an event that cannot be finished
     - `segments_ahead`: segments of the log, shared by all subscriptions, that begin above the newest id
-    - `unlisted`: the sums of its partitions if an overview of many subscriptions does not list them, else None
-    """
+    - `unlisted`: the sums of its partitions if an overview of many subscriptions does not list them, else None"""
 
     schema: str
     subscription: str
@@ -150,12 +152,13 @@ class Cluster:
 
     @property
     def waiting(self) -> dict[str, int]:
-        """The parked records by state, without dead and discarded ones."""
+        """The numbers of parked records (events set aside) that will be attempted again, by state. Dead and discarded
+        ones are left out."""
         return {state: count for state, count in self.parked.items() if state not in FINAL_STATES}
 
     @property
     def sums(self) -> PartitionSums:
-        """All partitions together."""
+        """The backlog of the subscription, summed over all its partitions."""
         if self.unlisted is not None:
             return self.unlisted
         living = {instance.instance_id for instance in self.instances}
@@ -171,51 +174,56 @@ class Cluster:
 
     @property
     def unowned(self) -> int:
-        """The number of partitions that no living instance owns."""
+        """The number of the subscription's partitions that no living instance owns, so that no process reads them."""
         return self.sums.unowned
 
     @property
     def sinks(self) -> list[SinkTraffic]:
-        """The traffic of its processes since they started, by sink."""
+        """The counts of messages that the subscription's processes have sent since they started, by sink (such as a
+        broker)."""
         return traffic.merge(each for instance in self.instances for each in instance.sinks)
 
     @property
     def pending(self) -> int:
-        """The number of records that are not consumed."""
+        """The number of records that the subscription has not consumed yet, in all partitions."""
         return self.sums.pending
 
     @property
     def pending_max(self) -> int:
-        """The same for the partition with the most of them."""
+        """The number of records not consumed yet in the partition that has the most of them."""
         return self.sums.pending_max
 
     @property
     def exact(self) -> bool:
-        """True if `pending` was counted. Beyond 10,000 records a partition it is estimated."""
+        """True if the number of `pending` records was counted. Beyond 10,000 records a partition the number is
+        estimated."""
         return self.sums.exact
 
     @property
     def oldest_age(self) -> float | None:
-        """The seconds since the oldest pending record was published. None if nothing is pending."""
+        """The seconds since the oldest record that the subscription has not consumed was published. None if no record
+        is pending."""
         return self.sums.oldest_age
 
     @property
     def unfinished_age(self) -> float | None:
-        """The seconds that the oldest event has been waiting, unread, parked, or behind a failed one."""
+        """The seconds for which the subscription's oldest unfinished event has been waiting: unread, parked (set
+        aside), or behind a failed event."""
         return self.sums.unfinished_age
 
     @property
     def records(self) -> dict[str, int]:
-        """The records of the log by status: pending, completed, and each state of parked records, with zeros."""
+        """The number of records in the log by their status in this subscription: pending, completed, and each state of
+        parked records. States without records have zero."""
         parked = {state: self.parked.get(state, 0) for state in STATES}
         return {"pending": self.pending, "completed": self.completed, **parked}
 
 
 @dataclass(frozen=True, slots=True)
 class RecordStatus:
-    """A record and its status in a subscription: pending, completed, or the state in which it is parked. `attempts` and
-    `last_error` belong to parked records. `event_id` and `created_at` are None only if a parked record was removed from
-    the log."""
+    """A record and its status in a subscription: pending, completed, or the state in which it is parked (set aside).
+    `attempts` and `last_error` belong to parked records. `event_id` and `created_at` are None only if a parked record
+    was removed from the log."""
 
     id: int
     event_id: UUID | None
@@ -231,9 +239,9 @@ class RecordStatus:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """All subscriptions of a schema, by name, at one moment of the database's clock. A writer-only schema has none.
-    `newest_id` is the highest record id that was drawn, also by transactions that were rolled back. `database` is the
-    database's name."""
+    """The state of all subscriptions of a schema, by name, at one moment of the database's clock. A writer-only schema
+    has none. `newest_id` is the highest record id that was drawn, also by transactions that were rolled back.
+    `database` is the database's name."""
 
     schema: str
     at: datetime
@@ -242,7 +250,8 @@ class Overview:
     database: str = ""
 
     def cluster(self, subscription: str) -> Cluster:
-        """Return the subscription of this name. Raise `SchemaError`, which names all others, if there is none."""
+        """Return the state of the subscription with this name. Raise `SchemaError`, which names all others, if there is
+        none."""
         for each in self.clusters:
             if each.subscription == subscription:
                 return each
@@ -259,7 +268,8 @@ def overview(
     named: Collection[str] = (),
     working: bool = False,
 ) -> Overview:
-    """Return the state of all subscriptions, or of one if it exists, read by one statement.
+    """Read the state of all subscriptions, or of one if it exists, by one SQL statement: processes, partitions, backlog
+    and parked records.
 
     Partitions are listed for `MAX_LISTED` subscriptions: first the `named`, then subscriptions with processes. With
     `working` they are listed for all subscriptions with processes. Raise `psycopg.errors.QueryCanceled` after
@@ -276,7 +286,8 @@ def overview(
 
 
 def cluster(conn: Conn, schema: str, subscription: str) -> Cluster:
-    """Return the state of one subscription, read by one statement. Raise `SchemaError` if it does not exist."""
+    """Read the state of one subscription by one SQL statement: processes, partitions, backlog and parked records. Raise
+    `SchemaError` if it does not exist."""
     found = overview(conn, schema, subscription).clusters
     if not found:
         raise SchemaError(no_subscription(subscription, schema, subscriptions(conn, schema)))
@@ -322,7 +333,8 @@ def _parse_uuids(row: dict[str, Any], *columns: str) -> dict[str, Any]:
 
 
 def _clamp_ages(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the ages as floats, at least 0: a row written after the statement began has a negative age."""
+    """Return a row with its ages as floats of at least 0. The age of a row that was written after the statement began
+    would be negative."""
     ages = {name: age if age is None else max(0.0, float(age)) for name, age in row.items() if name.endswith("age")}
     return row | ages
 
@@ -332,7 +344,7 @@ def _max_age(*ages: float | None) -> float | None:
 
 
 def list_subscriptions(conn: Conn, schema: str) -> list[Subscription]:
-    """Return all subscriptions by name, with their backlog."""
+    """Return all subscriptions of the schema by name, each with its number of processes and its backlog."""
     types = dict(conn.execute(query("subscription_types", schema), {}).fetchall())
     return [
         Subscription(
@@ -353,8 +365,8 @@ def list_subscriptions(conn: Conn, schema: str) -> list[Subscription]:
 def load_page(
     conn: Conn, name: str, schema: str, subscription: str, limit: int, after: int, **more: object
 ) -> list[RecordStatus]:
-    """Return at most `limit` records above the id `after` that the query `name` finds, by id. Planner settings make the
-    server read the primary key in order up to the limit."""
+    """Load one page of records with their status, found by the query `name`: at most `limit` records above the id
+    `after`, by id. Planner settings make the server read the primary key in order up to the limit."""
     with conn.transaction():
         rows(conn, "stats_plan", schema, limit=None)
         values = {"subscription": subscription, "limit": limit, "after": after, **more}

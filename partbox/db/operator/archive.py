@@ -20,7 +20,8 @@ MAX_ID = 2**63 - 1
 
 
 class ArchiveFence(NamedTuple):
-    """A fence of the archive."""
+    """The proof that the archive waits for: no record with an id up to `drawn` can appear once all transactions up to
+    `xid` have ended."""
 
     settled: int  # no record up to this id can appear
     drawn: int  # no record up to this id can appear after all transactions up to `xid` have ended
@@ -28,7 +29,8 @@ class ArchiveFence(NamedTuple):
 
 
 class ArchiveState(NamedTuple):
-    """The state of the archive."""
+    """The progress of the archive: the id up to which records are archived, and how far it is proven that no earlier
+    record can appear."""
 
     archived: int | None  # the id up to which everything is in the archive, None if no archive is kept
     fence: ArchiveFence | None
@@ -36,14 +38,16 @@ class ArchiveState(NamedTuple):
 
     @property
     def settled(self) -> int:
-        """The id up to which no record can appear any more, as far as the fence proves it. See `settle`."""
+        """The record id up to which no new record can appear any more, so that archiving is safe, as far as the fence
+        proves it. See `settle`."""
         if self.fence is None:
             return 0
         return self.fence.drawn if self.oldest > self.fence.xid else self.fence.settled
 
 
 class ArchiveRow(NamedTuple):
-    """A record as the archive contains it, with times as text. `expired`: older than the retention time."""
+    """A record of the log in the form in which the archive contains it, with times as text. `expired` is True if it is
+    older than the retention time."""
 
     id: int
     partition: int
@@ -63,14 +67,14 @@ class ArchiveRow(NamedTuple):
 
 
 def archive_state(conn: Conn, schema: str) -> ArchiveState:
-    """Return the state of the archive. Writes nothing."""
+    """Read how far the archive has got. Nothing is written."""
     archived, fence, oldest = _one(conn, "archive_state", schema)
     return ArchiveState(archived, ArchiveFence(*map(int, fence.split())) if fence else None, oldest)
 
 
 def begin(conn: Conn, schema: str) -> None:
-    """Keep an archive from now on, unless one is kept already. Purges remove no record that is not in the archive.
-    Raise `PartboxError` if a trigger or rule drops the row."""
+    """Start to keep an archive, unless one is kept already: from now on, purges remove no record that is not in the
+    archive. Raise `PartboxError` if a trigger or rule drops the row."""
     if archive_state(conn, schema).archived is None:
         act(conn, "archive_begin", schema, {})
         if archive_state(conn, schema).archived is None:
@@ -78,14 +82,15 @@ def begin(conn: Conn, schema: str) -> None:
 
 
 def end(conn: Conn, schema: str) -> bool:
-    """Keep no archive any more. Return False if none was kept."""
+    """Stop keeping an archive, so that purges may remove records that were not archived. Return False if no archive was
+    kept."""
     return bool(act(conn, "archive_end", schema, {}))
 
 
 def settle(conn: Conn, schema: str) -> int:
-    """Return the id up to which no record can appear any more. Called repeatedly, the id rises. A new fence is made
-    when the last fence is proven. A transaction that is open at that time and may write delays the proof until it
-    ends."""
+    """Return the record id up to which no new record can appear, so that archiving is safe. Called repeatedly, the id
+    rises. A new fence (proof) is made when the last one is proven. A transaction that is open at that time and may
+    write delays the proof until it ends."""
     before = archive_state(conn, schema)
     drawn = _one(conn, "archive_drawn", schema)[0]
     if drawn == before.settled or (before.fence is not None and before.settled < before.fence.drawn):
@@ -96,7 +101,7 @@ def settle(conn: Conn, schema: str) -> int:
 
 @contextmanager
 def archive_lock(conn: Conn, schema: str) -> Iterator[bool]:
-    """Hold the lock of the archiver for the block. Yield True if no other process archives meanwhile. The connection
+    """Hold the archiver's lock for the block, and yield True if no other process archives meanwhile. The connection
     must not be used for anything else. The transaction that holds the lock has no transaction id, so that no fence
     waits for it."""
     with conn.transaction():
@@ -111,29 +116,32 @@ def archive_lock(conn: Conn, schema: str) -> Iterator[bool]:
 
 
 def oldest(conn: Conn, schema: str, after: int) -> float | None:
-    """Return the age in seconds of the oldest record above the id `after`, or None without one."""
+    """Return the age in seconds of the oldest record in the log above the id `after`, or None if there is no such
+    record."""
     return next((age for (age,) in _rows(conn, "archive_oldest", schema, after=after)), None)
 
 
 def count_due(conn: Conn, schema: str, after: int, upto: int, needed: int, retain: float) -> int:
-    """Return how many records in (`after`, `upto`] are older than `retain` seconds or have ids up to `needed`."""
+    """Count the records that are due to be archived: ids in (`after`, `upto`] that are older than `retain` seconds or
+    have ids up to `needed`."""
     return int(_one(conn, "archive_count", schema, after=after, upto=upto, needed=needed, retain=retain)[0])
 
 
 def rows(conn: Conn, schema: str, after: int, upto: int, retain: float, most: int, size: int) -> list[ArchiveRow]:
-    """Return the next records in (`after`, `upto`], by id: `most` or `size` bytes on disk at most, but at least one."""
+    """Return the next records to archive, in order of ids in (`after`, `upto`]: at most `most` records or `size` bytes
+    on disk, but at least one."""
     values = {"after": after, "upto": upto, "retain": retain, "most": most, "bytes": size}
     with without_row_security(conn):
         return sql.records(conn, ArchiveRow, "archive_rows", schema, **values)
 
 
 def done(conn: Conn, schema: str, id: int) -> None:
-    """Note that everything up to `id` is in the archive for good."""
+    """Store that all records up to the id `id` are in the archive for good."""
     conn.execute(query("archive_done", schema), {"id": id})
 
 
 def note_failed(conn: Conn, schema: str, problem: str) -> None:
-    """Note for `doctor` that archiving fails, and why."""
+    """Store that archiving fails and why, so that the command `doctor` reports it."""
     conn.execute(query("archive_failed", schema), {"problem": problem.replace("\0", "")})
 
 

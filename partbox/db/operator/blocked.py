@@ -15,13 +15,12 @@ from partbox.text.secrets import masked_or_none
 
 @dataclass(frozen=True, slots=True)
 class BlockedKey:
-    """An aggregate whose events wait for its head, the record `record_id`.
+    """An aggregate whose later events wait for one unfinished event, the head of its queue (record `record_id`).
 
     - `due_at`: None if the head waits for no time
     - `followers`: the events parked behind the head. More may wait in the log.
     - `owner`, `node`, `pid`: the process that owns the partition, None if there is none now
-    - `traceback`: of the error, as in `DeadRecord`
-    """
+    - `traceback`: of the error, as in `DeadRecord`"""
 
     aggregate_type: str
     aggregate_id: str
@@ -43,7 +42,7 @@ class BlockedKey:
 
 
 class Key(NamedTuple):
-    """An aggregate key of one subscription."""
+    """The key of a queue of events: the aggregate whose events are delivered in order, in one subscription."""
 
     subscription: str
     aggregate_type: str
@@ -51,7 +50,8 @@ class Key(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The head of a blocked key as a command found it, and whether the command changed it."""
+    """The event that blocks an aggregate, as an operator's command found it (its record id and state), and whether the
+    command changed it."""
 
     record_id: int
     state: str
@@ -60,9 +60,9 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BlockedGroup:
-    """Blocked keys whose heads have the same event type, state and error, apart from numbers and quoted parts. The keys
-    have been blocked since times between `since_from` and `since_to`. `followers` are parked behind all of them. The
-    other fields describe the oldest head."""
+    """Aggregates whose events are blocked for the same reason: their heads (blocking events) have the same event type,
+    state and error, apart from numbers and quoted parts. The keys have been blocked since times between `since_from`
+    and `since_to`. `followers` are parked behind all of them. The other fields describe the oldest head."""
 
     keys: int
     followers: int
@@ -78,7 +78,8 @@ class BlockedGroup:
 
 
 class TimeBounds(NamedTuple):
-    """Bounds of the time since when a key is blocked: from `since`, before `until`. Times, or seconds ago."""
+    """A filter on the time since when an aggregate has been blocked: from `since` on and before `until`. Each is a
+    time, or a number of seconds ago."""
 
     since: datetime | float | None = None
     until: datetime | float | None = None
@@ -90,25 +91,28 @@ ANY_TIME = TimeBounds()
 def list_keys(
     conn: Conn, schema: str, subscription: str, limit: int, bounds: TimeBounds = ANY_TIME
 ) -> list[BlockedKey]:
-    """Return at most `limit` blocked keys, the longest blocked first."""
+    """Return at most `limit` aggregates whose events are blocked by an unfinished event, the longest blocked first."""
     return records(conn, _build_key, "blocked_list", schema, **_query_values(conn, schema, subscription, limit, bounds))
 
 
 def groups(conn: Conn, schema: str, subscription: str, limit: int, bounds: TimeBounds) -> list[BlockedGroup]:
-    """Return at most `limit` groups of blocked keys, the largest first."""
+    """Return blocked aggregates grouped by the type, state and error of the event that blocks them: at most `limit`
+    groups, the largest first."""
     return records(
         conn, _build_group, "blocked_groups", schema, **_query_values(conn, schema, subscription, limit, bounds)
     )
 
 
 def retry_now(conn: Conn, schema: str, key: Key) -> Head | None:
-    """Make the head of a blocked key due now. Return the head, or None if the key is not blocked."""
+    """Retry at once the event that blocks an aggregate, by making it due now. Return the event, or None if the
+    aggregate is not blocked."""
     return _change(conn, "blocked_retry", schema, key)
 
 
 def skip(conn: Conn, schema: str, key: Key, *, reason: str, error_limit: int) -> Head | None:
-    """Bury the head of a blocked key without blocking the next events. Return the head, or None if the key is not
-    blocked. `reason` is stored with the error, which is cut to `error_limit` characters."""
+    """Give up the event that blocks an aggregate (it becomes dead), so that the next events can go on. Return the
+    event, or None if the aggregate is not blocked. `reason` is stored with the error, which is cut to `error_limit`
+    characters."""
     return _change(conn, "blocked_skip", schema, key, {"reason": reason}, error_limit=error_limit)
 
 

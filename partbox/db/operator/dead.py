@@ -26,7 +26,8 @@ _TYPED = re.compile(r"((?:[\w<>]+\.)*[A-Z]\w*|skipped): ?(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class DeadFilters:
-    """A choice of dead records. None means any.
+    """Conditions that choose dead records (events given up after failures) for listing, replay or discarding. None
+    means any.
 
     - `older_than`: seconds since death
     - `group`: as in `DeadGroup`
@@ -42,7 +43,7 @@ class DeadFilters:
     until: datetime | float | None = None
 
     def __str__(self) -> str:
-        """Return the filters as a log line shows them."""
+        """Return the given conditions as text for a log line, or an empty text if there are none."""
         given = {name: value for name, value in asdict(self).items() if value is not None}
         asked = [f"{name} {value if isinstance(value, datetime) else repr(value)}" for name, value in given.items()]
         return f" with {', '.join(asked)}" if asked else ""
@@ -50,7 +51,7 @@ class DeadFilters:
 
 @dataclass(frozen=True, slots=True)
 class DeadRecord:
-    """A dead record without its payload.
+    """A dead record (an event given up after failures) in one subscription, with its error but without its payload.
 
     - `event_id`: None only if the record was removed from the log
     - `attempts`: the attempts that were counted
@@ -76,7 +77,8 @@ class DeadRecord:
 
 @dataclass(frozen=True, slots=True)
 class DeadDetail(DeadRecord):
-    """A dead record with all that the log holds. `payload` is verbatim JSON text or bytes, None unless read."""
+    """A dead record (an event given up after failures) with all data that the log holds about it. `payload` is verbatim
+    JSON text or bytes, None unless read."""
 
     occurred_at: datetime | None
     content_type: str | None
@@ -86,9 +88,9 @@ class DeadDetail(DeadRecord):
 
 @dataclass(frozen=True, slots=True)
 class DeadGroup:
-    """Dead records with one event type and one error, apart from numbers and quoted parts. `group` names the group in
-    filters. The records died between `died_from` and `died_to`. `blocking` of them block their aggregate. `newest` has
-    the highest id."""
+    """Dead records (events given up after failures) with the same event type and error, apart from numbers and quoted
+    parts. `group` names the group in filters. The records died between `died_from` and `died_to`. `blocking` of them
+    block their aggregate. `newest` has the highest id."""
 
     group: int
     records: int
@@ -99,13 +101,14 @@ class DeadGroup:
 
 
 def resolve_times(conn: Conn, schema: str, filters: DeadFilters) -> DeadFilters:
-    """Return the filters with times in place of seconds ago, by the database's clock."""
+    """Return the filters with bounds in seconds ago replaced by times, by the database's clock."""
     since, until = time_span(conn, schema, filters.since, filters.until)
     return replace(filters, since=since, until=until)
 
 
 def time_span(conn: Conn, schema: str, since: Bound, until: Bound) -> tuple[datetime | None, datetime | None]:
-    """Return both bounds as times, from times or seconds ago. Raise `PartboxError` if nothing is between them."""
+    """Convert the bounds of a period, given as times or seconds ago, to times. Raise `PartboxError` if the period is
+    empty."""
     first, last = _resolve_time(conn, schema, since), _resolve_time(conn, schema, until)
     if first is not None and last is not None and first >= last:
         length = f"from {moment(first)} until {moment(last)}"
@@ -123,35 +126,37 @@ def _resolve_time(conn: Conn, schema: str, bound: Bound) -> datetime | None:
 def list_records(
     conn: Conn, schema: str, subscription: str, filters: DeadFilters, limit: int, after: int | None = None
 ) -> list[DeadRecord]:
-    """Return at most `limit` dead records with ids above `after`, the oldest first."""
+    """Return at most `limit` dead records (events given up after failures) that match the filters and have ids above
+    `after`, the oldest first."""
     values = _filter_values(subscription, filters) | {"limit": limit, "after": after}
     return records(conn, _build_record, "dead_list", schema, **values)
 
 
 def groups(conn: Conn, schema: str, subscription: str, filters: DeadFilters, limit: int) -> list[DeadGroup]:
-    """Return at most `limit` groups of dead records, the largest first."""
+    """Group the matching dead records by event type and error. Return at most `limit` groups, the largest first."""
     return records(conn, _build_group, "dead_groups", schema, limit=limit, **_filter_values(subscription, filters))
 
 
 def count(conn: Conn, schema: str, subscription: str, filters: DeadFilters) -> int:
-    """Return the number of dead records that match."""
+    """Count the dead records (events given up after failures) of a subscription that match the filters."""
     return int(one_row(conn, "dead_count", schema, **_filter_values(subscription, filters))[0])
 
 
 def id_chunks(conn: Conn, schema: str, subscription: str, filters: DeadFilters, size: int) -> list[list[int]]:
-    """Return the ids of all dead records that match, in chunks of about `size` that hold whole aggregate keys. All ids
-    are read at once, so that a record that dies again after its replay is not replayed again."""
+    """Return the ids of all dead records that match, in chunks of about `size`. The records of one aggregate stay in
+    one chunk. All ids are read at once, so that a record that dies again after its replay is not replayed again."""
     return [ids for (ids,) in rows(conn, "dead_chunks", schema, size=size, **_filter_values(subscription, filters))]
 
 
 def ids_of_event(conn: Conn, schema: str, subscription: str, event_id: UUID) -> list[int]:
-    """Return the ids of the dead records of an event."""
+    """Return the ids of the dead records of a subscription that carry this event id."""
     found = rows(conn, "dead_of_event", schema, subscription=subscription, event_id=event_id)
     return [record_id for (record_id,) in found]
 
 
 def show(conn: Conn, schema: str, subscription: str, record_id: int, *, payload: bool) -> DeadDetail | None:
-    """Return one dead record, or None if it is not dead. The payload is read only with `payload`."""
+    """Return the details of one dead record, or None if the record is not dead in this subscription. The payload is
+    read only with `payload`."""
     values = {"subscription": subscription, "record_id": record_id, "payload": payload}
     return next(iter(records(conn, _build_detail, "dead_show", schema, **values)), None)
 
@@ -159,14 +164,16 @@ def show(conn: Conn, schema: str, subscription: str, record_id: int, *, payload:
 def replay(
     conn: Conn, schema: str, subscription: str, record_ids: Sequence[int], filters: DeadFilters | None = None
 ) -> int:
-    """Make those of these records that are dead ready again. Return their number. Record `filters` as the choice."""
+    """Have dead records delivered again: make those among `record_ids` that are dead ready, and return their number.
+    The action is recorded with `filters` as the choice."""
     return _change(conn, "dead_replay", schema, subscription, record_ids, filters)
 
 
 def discard(
     conn: Conn, schema: str, subscription: str, record_ids: Sequence[int], filters: DeadFilters | None = None
 ) -> int:
-    """Discard those of these records that are dead. Return their number. Record `filters` as the choice."""
+    """Give up dead records for good: discard those among `record_ids` that are dead, and return their number. The
+    action is recorded with `filters` as the choice."""
     return _change(conn, "dead_discard", schema, subscription, record_ids, filters)
 
 
@@ -179,13 +186,14 @@ def _change(
 
 
 def parked_state(conn: Conn, schema: str, subscription: str, record_id: int) -> str | None:
-    """Return the state in which a record is parked, or None."""
+    """Return the state in which a subscription has parked a record (set it aside), such as "dead", or None if it is not
+    parked."""
     found = row(conn, "parked_state", schema, subscription=subscription, record_id=record_id)
     return found[0] if found else None
 
 
 def split_error(stored_text: str | None) -> tuple[str | None, str | None]:
-    """Return the type and the text of a stored error ("Type: text", or a text alone), without secrets."""
+    """Split a stored error ("Type: text", or a text alone) into its type and its text, without secrets."""
     shown = masked_or_none(stored_text)
     match = _TYPED.fullmatch(shown) if shown is not None else None
     return (match[1], match[2]) if match else (None, shown)
@@ -211,7 +219,6 @@ def _build_group(*row: Any) -> DeadGroup:
 
 
 def _headers(text: str | None) -> dict[str, str]:
-    """Return the publisher's own headers, without secrets."""
     headers = orjson.loads(text) if text else {}
     return masked_headers({name: value for name, value in headers.items() if not name.startswith(HEADER_PREFIX)})
 

@@ -22,7 +22,8 @@ Problem = Literal["healthy", "workers"]
 
 
 class KnownInstance(NamedTuple):
-    """An instance of the schema. `left` (seconds) is the rest of its lease by the database's clock."""
+    """A worker process that is registered in the schema, for any subscription. `left` is the rest of its lease in
+    seconds, by the database's clock."""
 
     instance_id: UUID
     node: str
@@ -35,7 +36,8 @@ class KnownInstance(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RebasedSubscription:
-    """A subscription: how many `cursors` were moved to this cluster, and how many late records were `parked` for it."""
+    """The result of a rebase for one subscription: how many `cursors` were moved to this cluster, and how many late
+    records were `parked` (set aside) for it."""
 
     subscription: str
     cursors: int
@@ -44,12 +46,12 @@ class RebasedSubscription:
 
 @dataclass(frozen=True, slots=True)
 class Rebased:
-    """The result of a rebase.
+    """The result of a rebase, which makes a copied schema belong to this database cluster: the numbers of changed
+    records, subscriptions and instances, and the id sequence.
 
     - `records`: records that got a transaction id that counts as ended
     - `instances`: instances deleted
-    - `last_id`, `next_after`: the id sequence before and after. If it was lower before, it was behind ids in use.
-    """
+    - `last_id`, `next_after`: the id sequence before and after. If it was lower before, it was behind ids in use."""
 
     subscriptions: tuple[RebasedSubscription, ...]
     records: int
@@ -59,18 +61,20 @@ class Rebased:
 
 
 def healthy(conn: Conn, schema: str) -> bool:
-    """Return whether the cursors were written in this cluster."""
+    """Return whether the cursors of subscriptions were written in this database cluster, so that no rebase of the
+    schema is needed."""
     row = conn.execute(query("marker", schema), {}).fetchone()
     return bool(row and row[1])
 
 
 def list_instances(conn: Conn, schema: str) -> list[KnownInstance]:
-    """Return all instances of all subscriptions."""
+    """Return all worker processes that are registered in the schema, for all subscriptions."""
     return records(conn, KnownInstance, "rebase_instances", schema)
 
 
 def rebase(conn: Conn, schema: str, dead: Mapping[UUID, datetime], *, force: bool) -> Rebased | Problem:
-    """Rebase the schema, or return the problem that prevents it.
+    """Make a copy of a schema belong to this database cluster: convert its cursors and raise its id sequence. Return
+    the result, or the problem that prevents it.
 
     "healthy": the cursors were written in this cluster, and `force` is not set. "workers": an instance is not in
     `dead`, or has sent a heartbeat after the one noted there.
@@ -94,7 +98,8 @@ def rebase(conn: Conn, schema: str, dead: Mapping[UUID, datetime], *, force: boo
 
 
 def _take_locks(conn: Conn, schema: str) -> dict[UUID, datetime]:
-    """Take all locks in order, and return the heartbeats that were found."""
+    """Lock the purge, the records, the instances and the partitions, in this order, for a rebase. Return the heartbeats
+    of the instances found."""
     conn.execute(query("rebase_patience", schema), {"lock": LOCK_TIMEOUT})
     for name in ("row_security_off", "rebase_lock_purge", "rebase_lock_records"):
         conn.execute(query(name, schema), {})
@@ -104,7 +109,8 @@ def _take_locks(conn: Conn, schema: str) -> dict[UUID, datetime]:
 
 
 def _move_cursors(conn: Conn, schema: str) -> Rebased:
-    """Move cursors and the id sequence, under the locks. The sequence comes late, since no rollback restores it."""
+    """Convert the cursors and raise the id sequence for a rebase, while all locks are held. The sequence comes late,
+    since no rollback restores it."""
     parked = dict(conn.execute(query("rebase_park", schema), {}).fetchall())
     aged = conn.execute(query("rebase_records", schema), {}).rowcount
     moved = conn.execute(query("rebase_cursors", schema), {}).fetchall()

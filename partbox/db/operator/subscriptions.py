@@ -18,13 +18,13 @@ Problem = Literal["missing", "resumed", "owners", "instances", "purged"]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """The present state of a subscription.
+    """A subscription as a list shows it: whether it is paused, the event types that it wants, and the sizes of its
+    backlog.
 
     - `types`: the event types that it wants, None for every type
     - `instances`: its worker processes
     - `pending`: records above its cursors, an estimate unless `exact`
-    - `parked`: events that it could not finish at once and that are not dead
-    """
+    - `parked`: events that it could not finish at once and that are not dead"""
 
     name: str
     created_at: datetime
@@ -38,8 +38,8 @@ class Subscription:
 
 
 class Holder(NamedTuple):
-    """An instance, or an owner that is no instance any more. All fields but the id and `owned` are None then. `left` is
-    the rest of the lease in seconds."""
+    """A worker process of a subscription, or a former one that still owns partitions. For a former one, which is no
+    instance any more, all fields but the id and `owned` are None. `left` is the rest of the lease in seconds."""
 
     instance_id: UUID
     node: str | None
@@ -51,14 +51,15 @@ class Holder(NamedTuple):
 
     @property
     def beat(self) -> Heartbeat | None:
-        """The heartbeat of the instance, None for an owner that is no instance."""
+        """The last heartbeat of the worker process. None for an owner of partitions that is no instance any more."""
         if self.heartbeat_at is None or self.left is None or self.lease is None:
             return None
         return Heartbeat(self.instance_id, self.heartbeat_at, self.left, self.lease)
 
 
 class ReplayRange(NamedTuple):
-    """The range of a replay. `ahead`: its time is in the future. `purged`: records up to this id may be purged."""
+    """The records that a replay would deliver again. `ahead`: its time is in the future. `purged`: records up to this
+    id may be purged."""
 
     ahead: bool
     newest: int
@@ -66,7 +67,8 @@ class ReplayRange(NamedTuple):
 
 
 class ReplayResult(NamedTuple):
-    """The result of a replay: an obstacle or None, the id up to which records may be purged, partitions set back."""
+    """The result of a replay of a subscription: an obstacle or None, the id up to which records may be purged, and the
+    number of partitions set back."""
 
     problem: Problem | None
     purged: int | None
@@ -76,7 +78,8 @@ class ReplayResult(NamedTuple):
 def create(
     conn: Conn, schema: str, name: str, beginning: bool, since: datetime | None, types: Sequence[str] | None
 ) -> bool:
-    """Create a subscription that starts at the `beginning`, at `since`, or now. Return False if the name is taken."""
+    """Create a subscription that starts at the `beginning` of the log, at the time `since`, or now. Return False if the
+    name is taken."""
     wanted = None if types is None else list(types)
     target = {"start": "beginning" if beginning else since or "now", "types": wanted}
     values = {"name": name, "beginning": beginning, "since": since, "types": wanted}
@@ -91,7 +94,8 @@ def create(
 
 
 def wanted_types(conn: Conn, schema: str, subscription: str) -> frozenset[str] | None:
-    """Return the event types that a subscription wants, None for all. Raise `SchemaError` if it does not exist."""
+    """Return the event types that a subscription wants to receive, or None if it wants all. Raise `SchemaError` if the
+    subscription does not exist."""
     found = row(conn, "subscription_filters", schema, subscription=subscription)
     if found is None:
         raise SchemaError(
@@ -101,18 +105,19 @@ def wanted_types(conn: Conn, schema: str, subscription: str) -> frozenset[str] |
 
 
 def paused(conn: Conn, schema: str, subscription: str) -> bool | None:
-    """Return whether a subscription is paused, None if it does not exist."""
+    """Return whether a subscription is paused, or None if the subscription does not exist."""
     found = row(conn, "subscription_paused", schema, subscription=subscription)
     return None if found is None else found[0]
 
 
 def pause(conn: Conn, schema: str, subscription: str, before: str | None = None) -> bool | None:
-    """Pause a subscription, `before` another action. Return True if it was running, None if it does not exist."""
+    """Pause the delivery of a subscription. `before` names another action that follows, for the record. Return True if
+    the subscription was running, None if it does not exist."""
     return _switch(conn, "subscription_pause", schema, subscription, before=before)
 
 
 def resume(conn: Conn, schema: str, subscription: str) -> bool | None:
-    """Resume a subscription. Return True if it was paused, None if it does not exist."""
+    """Resume the delivery of a paused subscription. Return True if it was paused, None if it does not exist."""
     return _switch(conn, "subscription_resume", schema, subscription)
 
 
@@ -122,19 +127,21 @@ def _switch(conn: Conn, act: str, schema: str, subscription: str, **target: str 
 
 
 def list_holders(conn: Conn, schema: str, subscription: str) -> list[Holder]:
-    """Return the instances of a subscription, and all other owners of its partitions."""
+    """Return the worker processes of a subscription, and all former ones that still own partitions of it."""
     return records(conn, Holder, "subscription_holders", schema, subscription=subscription)
 
 
 def replay_range(conn: Conn, schema: str, from_id: int | None, from_time: datetime | None) -> ReplayRange:
-    """Return the range of a replay from this id or time."""
+    """Return which records a replay from this id or time would deliver again, and how far purges may have removed
+    them."""
     return ReplayRange(*one_row(conn, "subscription_reach", schema, from_id=from_id, from_time=from_time))
 
 
 def replay(
     conn: Conn, schema: str, subscription: str, from_id: int | None, from_time: datetime | None, resume: bool
 ) -> ReplayResult:
-    """Set a paused subscription without owners back to an id or a time. `resume` resumes it in the same transaction."""
+    """Set a paused subscription back to a record id or a time, so that it receives later events again. No process may
+    own its partitions. `resume` resumes it in the same transaction."""
     values = {"from_id": from_id, "from_time": from_time, "resume": resume}
     return ReplayResult(
         *actions.act(conn, "subscription_replay", schema, values, subscription=subscription, **values)[0]
@@ -142,6 +149,7 @@ def replay(
 
 
 def drop(conn: Conn, schema: str, subscription: str) -> Problem | None:
-    """Delete a paused subscription without owners and instances. Return the obstacle, or None if it was deleted."""
+    """Delete a paused subscription that has no owners of partitions and no instances. Return the obstacle, or None if
+    it was deleted."""
     problem: Problem | None = actions.act(conn, "subscription_drop", schema, {}, subscription=subscription)[0][0]
     return problem

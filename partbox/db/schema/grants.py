@@ -16,7 +16,8 @@ from partbox.errors import SchemaError
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """The names, as in `pg_roles`, of the roles that publish and the roles that work."""
+    """The database roles that get privileges: the roles that publish events and the roles that work. The names are as
+    in `pg_roles`."""
 
     publishers: tuple[str, ...] = ()
     workers: tuple[str, ...] = ()
@@ -35,14 +36,15 @@ NO_ROLES = Roles()
 
 
 def check(roles: Roles) -> None:
-    """Raise `SchemaError` if the name of a role cannot exist. PostgreSQL would truncate a long one silently."""
+    """Verify that the names of the roles are possible in PostgreSQL, which would truncate a long name silently. Raise
+    `SchemaError` otherwise."""
     for name in (*roles.publishers, *roles.workers):
         if not _is_role_name(name):
             raise SchemaError(f"a role name has 1 to 63 bytes of text and no NUL, not {name!a}: choose another")
 
 
 def check_exist(conn: Conn, roles: Roles) -> None:
-    """Raise `SchemaError` if a role does not exist in the database."""
+    """Verify that the roles exist in the database. Raise `SchemaError` if one does not."""
     names = [*roles.publishers, *roles.workers]
     missing = [name for (name,) in own_rows(conn, "roles_missing", "partbox", names=names)]
     if missing:
@@ -52,19 +54,21 @@ def check_exist(conn: Conn, roles: Roles) -> None:
 
 
 def granted_roles(conn: Conn, schema: str) -> Roles:
-    """Return the roles that were granted privileges on the schema before."""
+    """Return the publisher and worker roles that were granted privileges on the schema before."""
     return roles_of(own_rows(conn, "roles_granted", schema))
 
 
 def roles_of(rows: Iterable[tuple[Any, ...]]) -> Roles:
-    """Return the roles in rows of (kind, name), as the query `roles_granted` returns them."""
+    """Build the sets of publisher and worker roles from rows of (kind, name), as the query `roles_granted` returns
+    them."""
     found = list(rows)
     publishers, workers = (tuple(role for kind, role in found if kind == wanted) for wanted in ("publisher", "worker"))
     return Roles(publishers, workers)
 
 
 def steps(schema: str, roles: Roles) -> Iterator[compose.Composed]:
-    """Yield the statements that grant each role its privileges and take them from all others. Idempotent."""
+    """Yield the SQL statements that grant each role its privileges on the schema and take them from all other roles.
+    They can be repeated without harm."""
     if roles:
         yield _grant("closed", schema)
     for role in roles.publishers:

@@ -22,7 +22,7 @@ RETRY_PAUSE = 1.0  # seconds in which publishers go on, between two attempts
 
 
 class BlockingTransaction(NamedTuple):
-    """A session or prepared transaction that holds, or may hold, a lock that is waited for."""
+    """A database session or prepared transaction that holds, or may hold, a lock that a migration waits for."""
 
     pid: int | None  # None for a prepared transaction
     application: str
@@ -32,12 +32,12 @@ class BlockingTransaction(NamedTuple):
 
 
 def list_blockers(conn: Conn, name: str, schema: str) -> list[BlockingTransaction]:
-    """Return the transactions that the query `name` finds."""
+    """Return the transactions that hold a lock, as found by the query `name`."""
     return [BlockingTransaction(*row) for row in own_rows(conn, name, schema)]
 
 
 def describe_blockers(found: Sequence[BlockingTransaction]) -> str:
-    """Return the blocking transactions in words for people, with the verb."""
+    """Describe the transactions that hold a lock, in words for people, with the verb "is" or "are" at the end."""
     if not found:
         return "a transaction that has published, or locked a cursor, is"
     return f"{several([*map(_describe_one, found)])} {'is' if len(found) == 1 else 'are'}"
@@ -55,8 +55,9 @@ def _describe_one(each: BlockingTransaction) -> str:
 
 
 def retry_while_locked(conn: Conn, schema: str, attempt: Callable[[], T]) -> T:
-    """Return the result of `attempt`, run in a transaction of its own, or in a savepoint if one is open. The attempt is
-    repeated while a lock is taken. Raise `SchemaError`, with nothing changed, after `GIVE_UP_AFTER` seconds."""
+    """Run `attempt` again and again while another session holds a lock that it needs, and return its result. Each
+    attempt runs in a transaction of its own, or in a savepoint if one is open. Raise `SchemaError`, with nothing
+    changed, after `GIVE_UP_AFTER` seconds."""
 
     def attempt_in_savepoint() -> T:
         with conn.transaction():
@@ -77,9 +78,9 @@ def retry_while_busy(
     busy: Callable[[Exception], bool],
     found: Callable[[], Sequence[BlockingTransaction]],
 ) -> T:
-    """Return the result of `attempt`, which is repeated while it fails with an error that is `busy`. A failed attempt
-    must have rolled back its changes. `found` returns the blocking transactions, which are named on stderr before each
-    repetition. Raise `SchemaError`, which names them too, after `GIVE_UP_AFTER` seconds."""
+    """Run `attempt` again and again while it fails with an error that is `busy`, and return its result. A failed
+    attempt must have rolled back its changes. `found` returns the blocking transactions, which are named on stderr
+    before each repetition. Raise `SchemaError`, which names them too, after `GIVE_UP_AFTER` seconds."""
     end = time.monotonic() + GIVE_UP_AFTER
     while True:
         try:

@@ -43,7 +43,8 @@ _OLDEST_SERVER = 140000  # PostgreSQL 14
 
 @dataclass(frozen=True, slots=True)
 class SchemaMigration:
-    """A numbered file of `sql/migrations`. Programs older than a `breaking` one cannot work with the schema."""
+    """A numbered SQL file of `sql/migrations` that brings the schema to its version. If it is `breaking`, older
+    programs cannot work with the schema any more."""
 
     version: int
     name: str
@@ -52,7 +53,7 @@ class SchemaMigration:
 
 
 class SchemaVersion(NamedTuple):
-    """The version of a schema or a program. (0, 0) before the first migration."""
+    """The version of the outbox's schema, or of a program that uses it. It is (0, 0) before the first migration."""
 
     newest: int  # the newest migration
     breaking: int  # the newest breaking migration
@@ -60,7 +61,7 @@ class SchemaVersion(NamedTuple):
 
 
 def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, roles: Roles = NO_ROLES) -> list[str]:
-    """Create the schema, or bring it to the version of this program, in one transaction.
+    """Create the outbox's schema in the database, or bring it to the version of this program, in one transaction.
 
     Return the names of the migrations applied. `writer_only` creates it without a subscription. The `roles` get their
     privileges. Roles that had privileges before get the additions of the migrations. Any number of processes may run
@@ -113,7 +114,8 @@ def _migrate(conn: Conn, schema: str, below: int | None, writer_only: bool, role
 
 @contextmanager
 def _explain_errors(schema: str) -> Iterator[None]:
-    """Raise `SchemaError` if a privilege is missing, or if an object that partbox did not make has one of our names."""
+    """Turn database errors of a migration in the block into a `SchemaError`: a privilege is missing, or an object that
+    partbox did not make has one of its names."""
     try:
         yield
     except InsufficientPrivilege as error:
@@ -128,7 +130,8 @@ def _explain_errors(schema: str) -> Iterator[None]:
 
 
 def migrate_inbox(dsn: str, schema: str = "partbox") -> bool:
-    """Create a schema with only an inbox, or update one. Return False if there is a whole outbox already."""
+    """Create a schema with only an inbox (the table of events that a consumer has seen), or update it. Return False if
+    the schema is a whole outbox already."""
     check_name(schema)
     with connect_plain(dsn) as conn, _explain_errors(schema):
         return retry_while_locked(conn, schema, lambda: _migrate_inbox(conn, schema))
@@ -151,7 +154,8 @@ def _migrate_inbox(conn: Conn, schema: str) -> bool:
 
 
 def check(conn: Conn, schema: str = "partbox") -> None:
-    """Raise `SchemaError`, with the remedy, unless this program can work with the schema. Writes nothing."""
+    """Verify that this program can work with the schema in the database. Raise `SchemaError`, with the remedy, if it
+    cannot. Nothing is written."""
     check_name(schema)
     _check_server(conn)
     version, ours = _load_version(conn, schema), program_version()
@@ -175,7 +179,8 @@ def check(conn: Conn, schema: str = "partbox") -> None:
 
 
 def missing_error(conn: Conn, schema: str) -> TransientSchemaError:
-    """Return the error for a missing schema, with the name of a similar one, or for a schema without a table `meta`."""
+    """Return the exception for a schema that does not exist, with the name of a similar one, or for a schema without a
+    table `meta`."""
     if own_rows(conn, "migrate_remains", schema) == [(True,)]:
         return TransientSchemaError(
             f"table meta of schema {schema!r} is gone, and its other tables are not: put it back"
@@ -189,14 +194,14 @@ def missing_error(conn: Conn, schema: str) -> TransientSchemaError:
 
 
 def is_inbox_only(conn: Conn, schema: str) -> bool:
-    """Return whether the schema contains only an inbox."""
+    """Return whether the schema contains only an inbox (the table of events that a consumer has seen) and no outbox."""
     version = _load_version(conn, schema)
     return version is not None and version.inbox_only
 
 
 @cache
 def migrations() -> tuple[SchemaMigration, ...]:
-    """Return the baseline and all later migrations. Their numbers are without gaps."""
+    """Return all migrations of the schema in order: the baseline and all later ones. Their numbers have no gaps."""
     paths = sorted((sql_folder() / "migrations").glob("[0-9][0-9][0-9][0-9]_*.sql"))
     found = tuple(_parse_migration(int(path.name[:4]), path.stem, path.read_text(encoding="utf-8")) for path in paths)
     if [migration.version for migration in found] != list(range(found[0].version, found[0].version + len(found))):
@@ -212,7 +217,7 @@ def _parse_migration(version: int, name: str, text: str) -> SchemaMigration:
 
 
 def program_version() -> SchemaVersion:
-    """Return the version of this program."""
+    """Return the version of the schema that this program works with and migrates to."""
     found = migrations()
     return SchemaVersion(found[-1].version, max((each.version for each in found if each.breaking), default=0))
 
@@ -222,7 +227,8 @@ def _pending_migrations(since: SchemaVersion) -> list[SchemaMigration]:
 
 
 def steps(schema: str, since: SchemaVersion, roles: Roles, *, writer_only: bool = False) -> Iterator[compose.Composed]:
-    """Yield the statements that migrate a schema of version `since`. Every migration replaces all functions."""
+    """Yield the SQL statements that migrate a schema from the version `since` to the version of this program. Every
+    migration replaces all functions."""
     for migration in _pending_migrations(since):
         first = migration is migrations()[0]
         # The first migration creates an inbox, so the existing one is renamed and moved back.
@@ -242,13 +248,14 @@ def steps(schema: str, since: SchemaVersion, roles: Roles, *, writer_only: bool 
 
 
 def fixed_script(name: str, schema: str, /, **values: object) -> compose.Composed:
-    """Return a text of `sql/migrations` that is no migration, with `values` as literals."""
+    """Return the SQL of a file in `sql/migrations` that is no numbered migration, with the schema's name and `values`
+    (as literals) filled in."""
     text = (sql_folder() / "migrations" / f"{name}.sql").read_text(encoding="utf-8")
     return compose_text(text, schema, **{key: compose.Literal(value) for key, value in values.items()})
 
 
 def _load_version(conn: Conn, schema: str) -> SchemaVersion | None:
-    """Return the version of the schema, or None if it does not exist or contains nothing of partbox."""
+    """Return the version of the schema in the database, or None if it does not exist or contains nothing of partbox."""
     if not schema_exists(conn, schema):
         return None
     try:
@@ -264,7 +271,6 @@ def _load_version(conn: Conn, schema: str) -> SchemaVersion | None:
 
 
 def _refuse_older(version: SchemaVersion, schema: str) -> None:
-    """Raise `SchemaError` for a schema from before the baseline."""
     first = migrations()[0].version
     if 0 < version.newest < first:
         raise SchemaError(
@@ -275,7 +281,8 @@ def _refuse_older(version: SchemaVersion, schema: str) -> None:
 
 
 def _check_server(conn: Conn) -> None:
-    """Raise `SchemaError` unless the server is new enough and the database is encoded in UTF8."""
+    """Verify that the server is new enough for partbox and the database is encoded in UTF8. Raise `SchemaError`
+    otherwise."""
     if conn.info.server_version < _OLDEST_SERVER:
         raise SchemaError(f"partbox needs PostgreSQL 14 or newer, this server is {conn.info.server_version // 10000}")
     encoding = conn.info.parameter_status("server_encoding")
@@ -287,8 +294,9 @@ def _check_server(conn: Conn) -> None:
 
 
 def check_name(schema: str) -> None:
-    """Raise `SchemaError` for a name that PostgreSQL would truncate silently, or that contains `$$`. `$$` ends the text
-    of a function. White space at an end of the name is an error too, such as the line break at the end of a file."""
+    """Raise `SchemaError` for a schema name that PostgreSQL would truncate silently, or that contains `$$`, which ends
+    the text of a function. White space at an end of the name is an error too, such as the line break at the end of a
+    file."""
     if schema != bare(schema):
         raise SchemaError(f"the schema name {schema!r} begins or ends with white space: take it off")
     if not 1 <= len(schema.encode("utf-8", "replace")) <= 63 or "\0" in schema or "$$" in schema:
@@ -296,10 +304,10 @@ def check_name(schema: str) -> None:
 
 
 def schema_exists(conn: Conn, schema: str) -> bool:
-    """Return whether the schema has a table `meta`, of partbox or of another program."""
+    """Return whether the schema exists with a table `meta`, which belongs to partbox or another program."""
     return own_rows(conn, "migrate_found", schema) != [(False,)]
 
 
 def subscriptions(conn: Conn, schema: str) -> list[str]:
-    """Return the names of all subscriptions. A writer-only outbox has none."""
+    """Return the names of all subscriptions in the schema. A writer-only outbox has none."""
     return [name for (name,) in own_rows(conn, "stats_subscriptions", schema)]

@@ -19,7 +19,8 @@ log = logging.getLogger("partbox.http")
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """The result of one probe, at a time in monotonic seconds: an overview of the database, or an error.
+    """The result of one probe of the database at a time in monotonic seconds: an overview of its subscriptions, or an
+    error.
 
     `error` is safe to show to anybody: it holds no text of a driver or of an application. `broken` means that the
     database answers, but that its outbox schema is wrong. `slow` means that the server cancelled the query: it answers,
@@ -33,7 +34,7 @@ class ProbeResult:
 
     @property
     def up(self) -> bool:
-        """True if the database answered, even if too slowly for an overview."""
+        """True if the database answered the probe, even if too slowly for an overview."""
         return self.overview is not None or self.slow
 
 
@@ -54,8 +55,8 @@ class DatabaseProbe:
         self._last_error: str | None = None
 
     def request(self) -> float:
-        """Start a probe unless one is running, and return the time of the request for `wait`. If the machine has no
-        more threads, no probe starts, and `wait` times out."""
+        """Start a probe of the database unless one is running, and return the time to pass to `wait`. If the machine
+        has no more threads, no probe starts, and `wait` times out."""
         asked = time.monotonic()
         with self._changed:
             if not self._is_probing:
@@ -66,7 +67,8 @@ class DatabaseProbe:
         return asked
 
     def wait(self, since: float, timeout: float) -> ProbeResult | None:
-        """Return the first result not older than `since`, or None if there is none within `timeout` seconds."""
+        """Wait for a probe result that is not older than the time `since`, and return it. Return None if none arrives
+        within `timeout` seconds."""
         with self._changed:
             ended = self._changed.wait_for(lambda: self.latest is not None and self.latest.at >= since, timeout)
             return self.latest if ended else None

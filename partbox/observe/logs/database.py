@@ -12,13 +12,14 @@ _of_process = ""
 
 
 def current() -> str:
-    """Return the name of the current database, or an empty string if the node has only one."""
+    """Return the name of the database that the log lines of this thread are about, or an empty string if the node has
+    only one database."""
     return _of_thread.get() or _of_process
 
 
 @contextmanager
 def about(name: str) -> Iterator[None]:
-    """Name the database of this thread's log lines inside the block."""
+    """Add the name of a database to the log lines that this thread writes inside the `with` block."""
     token = _of_thread.set(name)
     try:
         yield
@@ -27,6 +28,6 @@ def about(name: str) -> Iterator[None]:
 
 
 def set_log_database(name: str) -> None:
-    """Name the database of all log lines of this process."""
+    """Add the name of a database to all log lines of this process from now on."""
     global _of_process  # noqa: PLW0603  one for each process
     _of_process = name

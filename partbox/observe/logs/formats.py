@@ -23,9 +23,9 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 class TextLines(logging.Formatter):
-    """A formatter of lines such as `2026-01-31 09:00:00,123 ERROR partbox.worker[4711]: …`. If a node works for several
-    databases, the name of the database follows the process: `partbox.worker[4711] orders:`. The traceback of an error
-    follows, indented. Only records begin at the margin, even if an error quotes line breaks that a publisher sent."""
+    """A log formatter for lines of text such as `2026-01-31 09:00:00,123 ERROR partbox.worker[4711]: …`. On a node with
+    several databases, the name of the database follows the process. Tracebacks and line breaks that a publisher sent
+    are indented, so that only records begin at the margin."""
 
     def __init__(self) -> None:
         super().__init__(f"{HEAD}: %(message)s")
@@ -36,7 +36,7 @@ class TextLines(logging.Formatter):
         return f"{HEAD % vars(record)} {name}: {record.message}"
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the record as one line with indented continuation lines."""
+        """Return a log record as text. Further lines, such as a traceback, are indented."""
         # A traceback text that another handler's formatter has cached in the record is not masked.
         kept, record.exc_text = record.exc_text, None
         try:
@@ -76,8 +76,8 @@ def indented(text: str) -> str:
 
 
 def _fit_line(line: dict[str, Any]) -> str:
-    """Return the line as JSON, with the middle of its longest texts cut until the line fits into `LONGEST` bytes. The
-    middle is cut because a traceback begins with the call and ends with the error."""
+    """Return the fields of a log line as JSON of at most `LONGEST` bytes. The longest texts are cut in the middle,
+    because a traceback begins with the call and ends with the error."""
     text = _json(line)
     while len(text.encode()) > LONGEST:
         name, longest = max(

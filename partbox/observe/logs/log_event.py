@@ -36,7 +36,8 @@ def log_event(
     trace: BaseException | ExcInfo | None = None,
     **fields: object,
 ) -> None:
-    """Log `text % arguments` as the log event `name`, with the level and rate limit of the table.
+    """Write the log line of the event `name` with the message `text % arguments`. Its level and rate limit come from
+    the table of log events.
 
     `fields` become fields of the log record, `about` adds the fields of a delivered event, and `trace` adds the
     traceback of an error or of a tuple of its type, itself and its frames. If a node works for several databases, the
@@ -65,12 +66,13 @@ def log_event(
 
 
 def is_ctrl_c(error: BaseException) -> bool:
-    """Return True if the error is Ctrl-C, which only the main thread gets."""
+    """Return True if the exception is the KeyboardInterrupt of Ctrl-C, which only the main thread gets."""
     return issubclass(type(error), KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 def _exc_info(error: BaseException | ExcInfo | None) -> ExcInfo | None:
-    """Return the `exc_info` of an error without calling any method of the error, which may be of any class."""
+    """Return the `exc_info` for logging an error. No method of the error is called, because its class may come from an
+    application and misbehave."""
     # `isinstance` would ask the error for its class.
     if error is None or type(error) is tuple:
         return error

@@ -46,8 +46,8 @@ class StallTolerantWriter:
         self._accepted = self._written = self._lost = 0
 
     def write(self, line: bytes) -> None:
-        """Write a line, or queue it, or only count it. Any thread may call. The wait is at most `WRITE_TIMEOUT`
-        seconds."""
+        """Write a line within `WRITE_TIMEOUT` seconds. If the reader is slow, the line is put in a queue, and once the
+        queue is full it is dropped and only counted. Any thread may call."""
         # After a fork, the writer thread and the queued lines still belong to the parent.
         if self._pid != os.getpid():
             self._reset()
@@ -67,7 +67,7 @@ class StallTolerantWriter:
                 self._is_stalled = not self._changed.wait_for(lambda: self._written >= position, WRITE_TIMEOUT)
 
     def flush(self) -> None:
-        """Wait until every line is out, but at most `WRITE_TIMEOUT` seconds."""
+        """Wait until every queued line is written, but at most `WRITE_TIMEOUT` seconds."""
         with self._changed:
             if self._pid == os.getpid():
                 self._changed.wait_for(lambda: self._written == self._accepted and not self._lost, WRITE_TIMEOUT)
@@ -88,7 +88,7 @@ class StallTolerantWriter:
                 self._changed.notify_all()
 
     def _write_fully(self, line: bytes) -> None:
-        """Write the whole line, however long that takes. Drop it if the reader is gone."""
+        """Write a whole line to the descriptor, however long that takes. Drop the line if the reader has gone."""
         with suppress(OSError):
             while line:
                 try:
@@ -105,7 +105,8 @@ _warned_strays: set[str] = set()
 
 
 class StderrHandler(logging.Handler):
-    """A log handler for standard error. If its reader stalls, log lines are lost and delivery goes on."""
+    """A log handler for standard error that never stops delivery: if the reader of standard error stalls, log lines are
+    lost instead."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,8 +136,9 @@ class StderrHandler(logging.Handler):
 
 
 def configure(format: Format, level: int | None = None) -> None:
-    """Log to standard error in this format and from this level. None means INFO at the first call and the present level
-    afterwards. A second call changes both. If the application has set up logging by itself, nothing changes."""
+    """Set up partbox's logging to standard error with a format and a lowest level. None means INFO at the first call
+    and the present level afterwards. A second call changes both. If the application has set up logging by itself,
+    nothing changes."""
     root = logging.getLogger()
     own_handler = next((each for each in root.handlers if isinstance(each.formatter, TextLines | JsonLines)), None)
     if own_handler is None:
@@ -151,21 +153,23 @@ def configure(format: Format, level: int | None = None) -> None:
 
 
 def configured_level(settings: Settings) -> int | None:
-    """Return the log level that was set, or None for the default, which must not override an application's setup."""
+    """Return the log level that partbox's settings name. Return None for the default level, which must not override the
+    logging of an application."""
     said = settings.origins["log_level"] != "default"
     return logging.getLevelNamesMapping()[settings.log_level.upper()] if said else None
 
 
 def worker_level(settings: Settings) -> int:
-    """Return the log level of worker processes: the configured one, or else that of this process."""
+    """Return the log level for worker processes: the level from the settings, or else the present level of this
+    process."""
     said = configured_level(settings)
     return logging.getLogger().getEffectiveLevel() if said is None else said
 
 
 def warn_of_strays() -> None:
-    """Warn of environment variables that look like settings and are none, once for each text in a process. Such
-    variables are no errors: Kubernetes adds PARTBOX_SERVICE_HOST and the like to containers beside a service of that
-    name."""
+    """Log a warning of environment variables that look like partbox settings and are none, once for each text in a
+    process. They are no errors: Kubernetes adds PARTBOX_SERVICE_HOST and the like to containers beside a service of
+    that name."""
     text = strays()
     if text is not None and text not in _warned_strays:
         _warned_strays.add(text)
@@ -173,14 +177,16 @@ def warn_of_strays() -> None:
 
 
 def take_strays_text() -> str | None:
-    """Return the text that `warn_of_strays` would log, and mark it as logged."""
+    """Return the warning of environment variables that look like partbox settings and are none, and mark it as logged,
+    so that `warn_of_strays` does not repeat it."""
     text = strays()
     _warned_strays.update(() if text is None else (text,))
     return text
 
 
 def _may_block() -> bool:
-    """Return True if standard error is a pipe, a socket or a terminal, and False if it is a file or closed."""
+    """Return True if writing to standard error may block: it is a pipe, a socket or a terminal. Return False if it is a
+    file or closed."""
     try:
         mode = os.fstat(sys.stderr.fileno()).st_mode
     except (OSError, ValueError, AttributeError):

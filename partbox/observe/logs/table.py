@@ -14,8 +14,8 @@ EVENT = "subscription, partition, record_id, event_id, event_type, aggregate_typ
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """The level and fields of a log event. `fields` come beside `event`, and beside the fields of a delivered event if
-    `about` is True. Lines are rate-limited if `every` is False."""
+    """The definition of a kind of log line: its level, and the fields that come beside `event`. If `about` is True, the
+    fields of a delivered event are added. If `every` is False, the lines are rate-limited."""
 
     level: int
     fields: tuple[str, ...] = ()

@@ -27,15 +27,15 @@ FAMILIES: dict[str, Callable[..., Family]] = {
 
 
 class LabelledReading(NamedTuple):
-    """A reading of one subscription's processes, with the label values that every series gets."""
+    """The metric values read from the processes of one subscription, with the label values that every series gets."""
 
     labels: Labels
     reading: MeterReading
 
 
 class LabelledOverview(NamedTuple):
-    """An overview of an outbox. `labels` are the label values that come before a series' own, `own_instances` the
-    instances of this node."""
+    """An overview of the subscriptions in one database, as a source of metrics. `labels` are the label values that come
+    before a series' own, `own_instances` the instances of this node."""
 
     labels: Labels
     overview: Overview
@@ -43,12 +43,13 @@ class LabelledOverview(NamedTuple):
 
 
 def family(prefix: str, metric: Metric, extra: Labels = ()) -> Family:
-    """Return the family of a metric without values. `extra` names the labels that come before the metric's own."""
+    """Return the empty Prometheus family of a metric. `extra` names the labels that come before the metric's own."""
     return FAMILIES[metric.kind](f"{prefix}_{metric.name}", metric.meaning, labels=[*extra, *metric.labels])
 
 
 def process_families(prefix: str, readings: Sequence[LabelledReading], extra: Labels = ()) -> Iterator[Family]:
-    """Yield the metrics of worker processes. Readings with the same labels are summed."""
+    """Yield the Prometheus families of the worker processes' metrics. Readings with the same label values are
+    summed."""
     for metric in MEASURED:
         made = family(prefix, metric, extra)
         for labels, cells in sorted(_gather_values(metric, readings).items()):
@@ -67,7 +68,8 @@ def process_families(prefix: str, readings: Sequence[LabelledReading], extra: La
 
 
 def label_value(value: str) -> str:
-    """Return a label value that UTF-8 can encode: names from the application may hold lone surrogates."""
+    """Return a text that UTF-8 can encode, for use as a label value. Names from the application may hold lone
+    surrogates, which are escaped."""
     return value.encode(errors="backslashreplace").decode()
 
 
@@ -94,12 +96,13 @@ def _cells(metric: Metric, reading: MeterReading, value: str) -> list[float]:
 
 
 def merge_values(metric: Metric, values: Iterable[float]) -> float:
-    """Return the value of a series that several sources report: their maximum or their sum, as the metric asks."""
+    """Combine the values of a metric series that several sources report: return their maximum or their sum, as the
+    metric defines."""
     return max(values, default=0.0) if metric.greatest else sum(values)
 
 
 def database_families(prefix: str, overviews: Sequence[LabelledOverview], extra: Labels = ()) -> Iterator[Family]:
-    """Yield the metrics of databases, for all of their subscriptions."""
+    """Yield the Prometheus families of the metrics that are read from databases, for all of their subscriptions."""
     for metric in METRICS:
         if metric.name not in _ROWS:
             continue

@@ -35,14 +35,14 @@ MEASURED = tuple(
 
 
 def width(metric: Metric) -> int:
-    """Return the number of cells of one series. A histogram has a cell for each bucket, one for larger values, and one
-    for the sum."""
+    """Return how many cells (numbers in shared memory) one series of a metric takes. A histogram has a cell for each
+    bucket, one for larger values, and one for the sum. Other metrics have one."""
     return len(metric.buckets) + 2 if metric.buckets else 1
 
 
 class Layout:
-    """The positions of all series in a process's cells. Layouts that are made from the same names of handlers and sinks
-    are equal in every process."""
+    """A map of a worker process's metrics in shared memory: at which cell (number) each series begins. Layouts made
+    from the same names of handlers and sinks are equal in every process."""
 
     def __init__(self, handlers: Iterable[str], sinks: Iterable[str] = ()) -> None:
         self.handlers = tuple(dict.fromkeys([*handlers, OTHER]))
@@ -55,22 +55,25 @@ class Layout:
                 self.size += width(metric)
 
     def values(self, metric: Metric) -> tuple[str, ...]:
-        """Return the values of the metric's label beside the subscription, or one empty string if there is none."""
+        """Return the values of the metric's label beside the subscription, such as the names of the handlers. Return
+        one empty string if the metric has no such label."""
         if "handler" in metric.labels:
             return self.sinks if metric.of_sinks else self.handlers
         return PARKED if "state" in metric.labels else ("",)
 
     def at(self, name: str, value: str = "") -> int:
-        """Return the position of the first cell of a series."""
+        """Return the index in shared memory at which the cells (numbers) of a series begin. A series is a metric's name
+        and a label value."""
         return self._at[name, value]
 
     def series(self, value: str) -> dict[str, int]:
-        """Return the first cells of all series with this label value, by metric name."""
+        """Return, by metric name, the index of the first cell of each series with this label value."""
         return {name: at for (name, its), at in self._at.items() if its == value}
 
 
 class Meter:
-    """The cells of one process. `lock` is for the threads of that process."""
+    """The metric values of one process, in memory that its supervisor may share. `lock` is for the threads of that
+    process."""
 
     __slots__ = ("cells", "layout", "lock")
 
@@ -81,11 +84,12 @@ class Meter:
 
     @classmethod
     def shared(cls, layout: Layout, context: Any) -> "Meter":
-        """Return a meter in memory that child processes of `context` (multiprocess) inherit."""
+        """Return a meter whose values are in memory that the child processes of the multiprocessing context `context`
+        inherit."""
         return cls(layout, context.RawArray("d", layout.size))
 
     def add(self, name: str, amount: float = 1.0) -> None:
-        """Increase a series whose only label is the subscription."""
+        """Increase the metric `name` of this process by an amount. The metric's only label is the subscription."""
         with self.lock:
             self.cells[self.layout.at(name)] += amount
 
@@ -95,8 +99,8 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class MeterReading:
-    """The cells of a node at one moment. `counted` sums the cells of all processes, living and dead, and means nothing
-    for gauges. `living` has the cells of each living process."""
+    """The metric values of a node at one moment. `counted` sums the values of all processes, living and dead, and means
+    nothing for gauges. `living` has the values of each living process."""
 
     layout: Layout
     counted: Sequence[float]
@@ -104,7 +108,8 @@ class MeterReading:
 
 
 class Meters:
-    """The meters of a node: its own meter, the meters of its living processes, and the counts of its dead processes."""
+    """The metric values of a node: of its supervisor, of its living worker processes, and the total counts of its dead
+    ones."""
 
     def __init__(self, handlers: Iterable[str], sinks: Iterable[str] = ()) -> None:
         self.layout = Layout(handlers, sinks)
@@ -115,12 +120,13 @@ class Meters:
         self.ended: Callable[[], None] = lambda: None
 
     def join(self, meter: Meter) -> None:
-        """Add the meter of a process that starts."""
+        """Include the metric values of a worker process that starts."""
         with self._lock:
             self._living.append(meter)
 
     def retire(self, meter: Meter) -> None:
-        """Remove the meter of a dead process, and keep its counts but not its gauges. A second call does nothing."""
+        """Remove the meter of a worker process that has died. Its counts stay in the node's totals, its gauges do not.
+        A second call does nothing."""
         with self._lock:
             if not any(each is meter for each in self._living):
                 return
@@ -129,14 +135,14 @@ class Meters:
                 self._past[at] += value
 
     def absorb(self, others: "Meters") -> None:
-        """Add the counts of meters with the same layout, whose node has ended."""
+        """Add the counts of another node that has ended to these meters. Both must have the same layout."""
         # The first cells of the series, by metric name: of the subscription, of each handler, of each sink.
         counted = others.reading().counted
         with self._lock:
             self._past = [mine + theirs for mine, theirs in zip(self._past, counted, strict=True)]
 
     def reading(self) -> MeterReading:
-        """Return the present cells of all processes."""
+        """Return a copy of the present metric values of all processes of the node."""
         with self._lock:
             living = [meter.cells[:] for meter in self._living]
             sources = [self._past, self.own.cells[:], *living]
@@ -144,8 +150,8 @@ class Meters:
 
 
 class MetricsRecorder(Observer):
-    """An observer that counts for one worker process, or for a supervisor. No hook loops over events, so that counting
-    costs the same for a long run of events as for one."""
+    """An observer that counts the metrics of one worker process or of a supervisor. No hook loops over events, so that
+    counting costs the same for a long run of events as for one."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -241,7 +247,7 @@ class MetricsRecorder(Observer):
         self._meter.add("buried_instances_total", instances)
 
     def _observe(self, at: int, buckets: Sequence[float], seconds: float, times: int = 1) -> None:
-        """Add a value to the histogram that begins at this cell. The caller holds the lock."""
+        """Add a value in seconds to the histogram whose cells begin at the index `at`. The caller holds the lock."""
         seconds = max(0.0, seconds)
         self._cells[at + bisect_left(buckets, seconds)] += times
         self._cells[at + len(buckets) + 1] += seconds * times

@@ -17,33 +17,35 @@ if TYPE_CHECKING:
 
 
 class Display(Observer):
-    """An observer that shows all metrics of a process at a place of its own, with names that begin with `prefix`."""
+    """An observer that exports all metrics of a process by a means of its own, such as OpenTelemetry, with names that
+    begin with `prefix`."""
 
     def show(self, prefix: str, collector: "Collector") -> Callable[[], None]:
-        """Show the metrics of the collector until the returned function is called."""
+        """Export the metrics of a collector until the returned function is called."""
         raise NotImplementedError
 
     def recorder(self, prefix: str, subscription: str) -> Observer:
-        """Return the observer of a worker in this process that records the metrics missing from every collector."""
+        """Return an observer for a worker in this process. It records the metrics that no collector provides, such as
+        histograms."""
         raise NotImplementedError
 
 
 def displays(observers: Iterable[Observer]) -> list[Display]:
-    """Return the observers that are displays."""
+    """Select the observers that are displays, which export metrics by a means of their own."""
     return [each for each in observers if isinstance(each, Display)]
 
 
 def with_recorders(
     observers: Sequence[Observer], meter: Meter | None, prefix: str, subscription: str
 ) -> list[Observer]:
-    """Return the observers of a worker or a supervisor, together with the recorders of its metrics."""
+    """Return the observers of a worker or a supervisor, extended by the observers that record its metrics."""
     more = [] if meter is None else [MetricsRecorder(meter)]
     return [*observers, *more, *(each.recorder(prefix, subscription) for each in displays(observers))]
 
 
 class ApplicationRegistry(Observer):
-    """The metrics of an outbox in a registry and on displays. As an observer, it counts the published events. Worker
-    processes get an empty copy, because no registry is shown there."""
+    """The connection of an outbox's metrics with a Prometheus registry and with displays. As an observer, it counts the
+    published events. Worker processes get an empty copy, because no registry is shown there."""
 
     def __init__(self, registry: "CollectorRegistry | None" = None, prefix: str = "") -> None:
         self._prefix = prefix
@@ -54,7 +56,7 @@ class ApplicationRegistry(Observer):
             self._application = application_collector(registry, prefix)
 
     def show_on(self, display: Display) -> None:
-        """Show the metrics on this display too."""
+        """Export the metrics of this application through another display too."""
         if self._application is None:
             from partbox.observe.metrics.application import ApplicationCollector
 
@@ -66,13 +68,15 @@ class ApplicationRegistry(Observer):
             self._application.count(len(events))
 
     def meters(self, subscription: str, handlers: Sequence[str], sinks: Sequence[str]) -> Meters | None:
-        """Return the meters of a worker in this process, or None if they are shown nowhere."""
+        """Return the meters (the metric values) for a worker in this process, or None if its metrics are shown
+        nowhere."""
         return None if self._application is None else self._application.meters(subscription, handlers, sinks)
 
     def separate(
         self, subscription: str, handlers: Sequence[str], sinks: Sequence[str], *, wanted: bool
     ) -> Meters | None:
-        """Return new meters for a node, or None if they are neither `wanted` nor shown here."""
+        """Return new meters (metric values) for a node with these handlers and sinks. Return None if they are neither
+        `wanted` nor shown in this registry."""
         if not wanted and self._application is None:
             return None
         meters = Meters(handlers, sinks)

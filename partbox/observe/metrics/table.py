@@ -26,7 +26,7 @@ STATUSES = ("pending", "completed", *PARKED, "discarded")
 
 
 class MetricSource(Enum):
-    """The source that a metric is measured at."""
+    """The place where a metric is measured, such as the worker processes or the database."""
 
     PROCESSES = "the worker processes of the node"
     NODE = "the node's supervisor"
@@ -37,9 +37,9 @@ class MetricSource(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric. `name` is without the prefix, and `buckets` are the upper bounds of a histogram in seconds. Counters
-    and histograms are summed over all processes of a node, living and dead. A gauge is the sum over the living
-    processes, or their maximum if `greatest` is True. `of_sinks` limits a metric to handlers that are sinks."""
+    """The definition of one metric. `name` has no prefix, `buckets` are a histogram's upper bounds in seconds. Counters
+    and histograms sum all processes of a node, living and dead. Gauges are the sum over living processes, or the
+    maximum if `greatest`. `of_sinks` limits a metric to handlers that are sinks."""
 
     kind: Kind
     source: MetricSource

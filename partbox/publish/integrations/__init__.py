@@ -27,13 +27,14 @@ _found_classes: dict[tuple[type, type], type[Adapter] | type[AsyncAdapter]] = {}
 
 
 def register(kind: type, adapter: type[Adapter] | type[AsyncAdapter]) -> None:
-    """Use `adapter` for connections of a type and of its subclasses."""
+    """Use an adapter class for publishing on connections of the type `kind` and of its subclasses."""
     _registered[kind] = adapter
     _found_classes.clear()
 
 
 def sync_adapter_of(conn: Any, remedies: tuple[str, str] = PUBLISH_REMEDIES) -> Adapter:
-    """Return the adapter of `conn`. Raise PublishError with advice if there is none or if it is asynchronous."""
+    """Return the synchronous adapter by which partbox publishes on `conn`. Raise PublishError with advice if there is
+    none or if it is asynchronous."""
     found = adapter_class_of(conn)
     if issubclass(found, Adapter):
         return found(conn)
@@ -41,7 +42,8 @@ def sync_adapter_of(conn: Any, remedies: tuple[str, str] = PUBLISH_REMEDIES) -> 
 
 
 def async_adapter_of(conn: Any, remedies: tuple[str, str] = PUBLISH_REMEDIES) -> AsyncAdapter:
-    """Return the adapter of `conn`. Raise PublishError with advice if there is none or if it is synchronous."""
+    """Return the asynchronous adapter by which partbox publishes on `conn`. Raise PublishError with advice if there is
+    none or if it is synchronous."""
     found = adapter_class_of(conn)
     if issubclass(found, AsyncAdapter):
         return found(conn)
@@ -49,7 +51,7 @@ def async_adapter_of(conn: Any, remedies: tuple[str, str] = PUBLISH_REMEDIES) ->
 
 
 def adapter_class_of(conn: Any) -> type[Adapter] | type[AsyncAdapter]:
-    """Return the class of the adapter of `conn`. Raise PublishError if there is none."""
+    """Return the adapter class for the type of a connection or session. Raise PublishError if there is none."""
     kinds = type(conn), conn.__class__
     return _found_classes.get(kinds) or _find_adapter(*kinds)
 

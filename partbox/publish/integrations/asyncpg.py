@@ -15,7 +15,7 @@ from partbox.publish.values import numbered
 
 
 class AsyncpgAdapter(Unreported, AsyncAdapter):
-    """The adapter of an asyncpg connection."""
+    """The adapter by which partbox publishes in the transaction of an asyncpg connection."""
 
     copies = True
     remedy = "open one with `async with conn.transaction():`, or with `async with outbox.transaction(conn):`"

@@ -23,7 +23,7 @@ from partbox.publish.transaction_outcome import EndCallback, warn_unknown_outcom
 
 
 class DjangoAdapter(Adapter):
-    """The adapter of a Django connection."""
+    """The adapter by which partbox publishes in the transaction of a Django connection."""
 
     copies = True
     tells: Sequence[str] = (COMMIT,)
@@ -100,7 +100,8 @@ _WRITE_WITHIN = re.compile(r"\b(?:insert\s+into|update\s+\S+\s+set|delete\s+from
 
 @contextmanager
 def refuse_foreign_writes(conn: Any) -> Iterator[None]:
-    """Raise PartboxError in the block for each write of this thread on a Django connection other than `conn`."""
+    """Make every write of this thread on a Django connection other than `conn` raise PartboxError while the block
+    runs."""
     with ExitStack() as stack:
         for each in connections.all() if settings.configured else ():
             stack.enter_context(each.execute_wrapper(partial(_execute_checked, conn)))

@@ -28,7 +28,7 @@ class _Psycopg(Unreported):
 
 
 class PsycopgAdapter(_Psycopg, Adapter):
-    """The adapter of a psycopg connection."""
+    """The adapter by which partbox publishes in the transaction of a psycopg connection."""
 
     conn: Connection[Any]
 
@@ -42,7 +42,7 @@ class PsycopgAdapter(_Psycopg, Adapter):
 
 
 class AsyncPsycopgAdapter(_Psycopg, AsyncAdapter):
-    """The adapter of an asynchronous psycopg connection."""
+    """The adapter by which partbox publishes in the transaction of an asynchronous psycopg connection."""
 
     conn: AsyncConnection[Any]
 

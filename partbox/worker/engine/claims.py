@@ -15,7 +15,8 @@ from partbox.worker.engine.state import EngineState
 
 
 class OwnedTenure(NamedTuple):
-    """The state of one tenure at one moment."""
+    """A snapshot of one tenure (one ownership of a partition by this worker process): its phase, whether its release is
+    being saved, and the version of its parked rows."""
 
     tenure: Tenure
     phase: Phase
@@ -25,14 +26,16 @@ class OwnedTenure(NamedTuple):
 
 
 class LostPartitions(NamedTuple):
-    """The numbers of partitions that were lost just now, split into running and draining partitions."""
+    """The numbers of the partitions that this worker process has just lost, in two lists: partitions that ran, and
+    partitions that it was already draining for a release."""
 
     running: list[int]
     draining: list[int]
 
 
 class TakenUp(NamedTuple):
-    """The result of `Claims.take_up`: ended tenures, tenures that go on under a new epoch, and new tenures."""
+    """The result of `Claims.take_up`: partitions whose ownership ended, partitions that this worker process keeps under
+    a new epoch, and partitions that it owns anew."""
 
     lost: LostPartitions
     kept: list[OwnedPartition]
@@ -40,7 +43,8 @@ class TakenUp(NamedTuple):
 
 
 class ParkedIndex(NamedTuple):
-    """The stored parked rows of some partitions: rows that block, `loose` rows that block nothing, and rows ahead."""
+    """The parked rows (events set aside) of some partitions, as the database has them: rows that block their key,
+    `loose` rows that block nothing, and rows of records ahead of the saved cursor."""
 
     blocking: Sequence[StoredRow]
     # By partition number.
@@ -50,7 +54,8 @@ class ParkedIndex(NamedTuple):
 
 
 class ParkedLoad(NamedTuple):
-    """Partitions whose parked rows are going to be read, with the number of saves that have changed their rows."""
+    """A started reading of the parked rows of some partitions. It has the number of saves that changed the rows of each
+    partition, so that a later change is noticed."""
 
     changes: Mapping[Partition, int]
     # True if a partition knows no rows at all. Rows parked ahead of its saved cursor must be read then.
@@ -58,7 +63,8 @@ class ParkedLoad(NamedTuple):
 
 
 class Claims:
-    """The methods of ownership. Each method is a critical section, so no thread sees a partition half changed."""
+    """The record in memory of which partitions this worker process owns. Each method is a critical section, so no
+    thread sees a partition half changed."""
 
     def __init__(self, state: EngineState, *, window: int, dead_letters: bool, notes: bool = False) -> None:
         self._state = state
@@ -71,7 +77,8 @@ class Claims:
 
     @under_lock
     def owned(self) -> list[OwnedTenure]:
-        """Return all tenures, including lost ones whose handlers still run."""
+        """Return a snapshot of every tenure (ownership of a partition) in memory, including lost partitions whose
+        handlers still run."""
         return [
             OwnedTenure(each.tenure, each.phase, each.draining and each.last_save.is_in_flight, each.parked.version)
             for each in self._state.partitions.values()
@@ -84,16 +91,18 @@ class Claims:
 
     @under_lock
     def is_known(self, number: int) -> bool:
-        """Return whether the partition is owned, or lost with handlers that still run."""
+        """Return True if the partition is in memory: this worker process owns it, or has lost it while its handlers
+        still run."""
         return number in self._state.partitions
 
     def count(self) -> int:
-        """Return the number of partitions in memory. Needs no lock, so the number is outdated at once."""
+        """Return the number of partitions in memory. This takes no lock, so the number may be outdated at once."""
         return len(self._state.partitions)
 
     @under_lock
     def take_up(self, rows: Sequence[OwnedPartition], now: float) -> TakenUp:
-        """Hold exactly these partitions, and read each of them from its saved cursor."""
+        """Replace the owned partitions by exactly the partitions in `rows`, and read each of them again from its saved
+        cursor. All other partitions are lost."""
         # Called after a lost connection (⛨ DESIGN 4), or when the process goes on as another instance.
         mine = {row.partition for row in rows}
         owned = self._state.partitions
@@ -109,29 +118,34 @@ class Claims:
 
     @under_lock
     def adopt(self, rows: Iterable[OwnedPartition], now: float) -> None:
-        """Start a tenure for each of these rows, which were claimed or found to be owned."""
+        """Start to own the partitions of these database rows, which this worker process has claimed or was found to own
+        already."""
         self._adopt(rows, now)
         self._state.owned(now)
 
     @under_lock
     def lose(self, tenures: Iterable[Tenure]) -> LostPartitions:
-        """End these tenures, unless they have ended already. A partition whose handlers run stays until they end."""
+        """Give up these ownerships of partitions, unless they have ended already. A partition whose handlers run stays
+        in memory until they end. Return the partitions lost."""
         owned = self._state.partitions
         return self._lose([owned[each.number] for each in tenures if self._is_current(each)])
 
     @under_lock
     def drain(self, numbers: Iterable[int], now: float) -> None:
-        """Start to drain these partitions. A partition that may not drain yet (`may_drain`) needs another call."""
+        """Start to drain these partitions: start no more handlers, and release each when its running handlers end. A
+        partition that may not drain yet (`may_drain`) needs another call."""
         self._drain([self._state.partitions[number] for number in numbers if number in self._state.partitions], now)
 
     @under_lock
     def drain_all(self, now: float) -> None:
-        """Start to drain all partitions, as `drain` does."""
+        """Start to drain all partitions for their release: start no more handlers there. A partition that may not drain
+        yet needs another call."""
         self._drain(self._state.partitions.values(), now)
 
     @under_lock
     def note_tick(self, rows: Sequence[TickPartition], dues: Mapping[int, float]) -> None:
-        """Record the result of a tick once it is handled, and forget partitions that are over."""
+        """Record the result of a tick (the periodic check of ownership against the database) once it is handled, and
+        drop lost partitions whose handlers have ended."""
         owned = self._state.partitions
         for number, partition in list(owned.items()):
             # `dues` has the seconds until the first row of a partition is due that blocks nothing.
@@ -145,7 +159,8 @@ class Claims:
 
     @under_lock
     def loading(self, numbers: Collection[int]) -> ParkedLoad:
-        """Prepare to read the parked rows of these partitions, after their claim has committed (EVIDENCE B6)."""
+        """Prepare to read the parked rows of these partitions from the database, after their claim has committed
+        (EVIDENCE B6)."""
         owned = [each for number, each in self._state.partitions.items() if number in numbers]
         # A reader may or may not see the changes of a save in flight, so such a partition is loaded another time.
         certain = [each for each in owned if not each.lost and not each.last_save.is_in_flight]
@@ -153,7 +168,8 @@ class Claims:
 
     @under_lock
     def loaded(self, loading: ParkedLoad, rows: ParkedIndex, versions: Mapping[int, int], now: float) -> set[int]:
-        """Take over the rows that were read since `loading`. Return the partitions for which they are certain."""
+        """Store the parked rows that were read since the call of `loading`, and let their partitions run. Return the
+        partitions whose rows are certain: no save has changed them meanwhile."""
         # The rows of a partition are uncertain if a save has changed some since. No new event runs before all rows that
         # block are known.
         certain = {
@@ -215,7 +231,8 @@ class Claims:
 
 
 def _matches_row(partition: Partition, row: TickPartition) -> bool:
-    """Return whether a partition is as its row says, and runs."""
+    """Return True if the partition runs, and its epoch and parked rows agree with its database row, so that there is
+    nothing to do about it."""
     parked = partition.parked
     runs = partition.phase is Phase.RUNNING and partition.predecessor is None and parked.due_read
     is_mine = row.assigned and row.owned and row.epoch == partition.epoch

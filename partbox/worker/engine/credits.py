@@ -23,7 +23,8 @@ SHORT_PATIENCE, LONG_PATIENCE = 0.05, 0.15
 
 
 class Credit(NamedTuple):
-    """The number of records that one poll may read from each partition, and the bytes that are free in memory.
+    """The limits of one poll: the number of records that it may read from each partition, and the bytes that are free
+    in memory.
 
     `rooms` are new records, and `cap` bounds the late records of each partition. `backlog` is the room of partitions
     with a backlog. `is_enough` is True if that is half a page, or less is left to run. `patience` is in seconds. Pass
@@ -39,14 +40,15 @@ class Credit(NamedTuple):
     blocked_by_slow: set[Partition]
 
     def is_worth(self, waited: float) -> bool:
-        """Return True if a poll is worth its cost for the backlog alone, `waited` seconds after the last one. Saves
-        free room bit by bit, and each poll examines all partitions, so polls at every save would return almost nothing.
-        After `patience` seconds, room for a single record suffices."""
+        """Return True if the backlog alone justifies a poll, `waited` seconds after the last one: there is enough room,
+        or any room after `patience` seconds. Saves free little room, and each poll examines all partitions, so a poll
+        at every save would return almost nothing."""
         return self.backlog > 0 and (self.is_enough or waited > self.patience)
 
 
 class MemoryLoad(NamedTuple):
-    """Counts of unsaved records, of lanes with events, and of partitions, and the bound on the records."""
+    """The load of a worker process at one moment: its unsaved records and the most that there may be, its lanes (queues
+    of events of one key), and its partitions."""
 
     records: int
     bound: int
@@ -55,7 +57,8 @@ class MemoryLoad(NamedTuple):
 
 
 class Credits:
-    """The groups to poll and the room in memory. Only the poller's thread uses this."""
+    """The calculation of which partitions the poller may read now, and how much it may read without overfilling memory.
+    Only the poller's thread uses this."""
 
     def __init__(
         self, state: EngineState, scheduler: LaneScheduler, budget: ReadBudget, *, transactional: bool
@@ -69,7 +72,7 @@ class Credits:
 
     @property
     def is_starved(self) -> bool:
-        """True if no bytes were free when they were last counted."""
+        """True if the memory for records was full when its free bytes were last counted."""
         return self._budget.is_starved
 
     # Ownership adds and drops partitions, and saves change their phases.
@@ -87,14 +90,14 @@ class Credits:
         return groups
 
     def note_backlog(self, groups: PollGroups) -> None:
-        """Record whether the poller has to read on after the next save."""
+        """Record whether these partitions have unread records, so that the poller must read on after the next save."""
         self._state.backlog = bool(groups.behind) or groups.cut or self._budget.is_starved
 
     # Runners and saves free room while it is counted.
     @under_lock
     def ask(self, partitions: list[Partition]) -> Credit:
-        """Return the credit for a full poll of one or more partitions. `blocked_by_slow` has the running partitions
-        with full windows, or all that run if no bytes are free."""
+        """Return the number of records and bytes that a full poll may read from these partitions. Its `blocked_by_slow`
+        has the running partitions with full windows, or all that run if no bytes are free."""
         budget = self._budget
         left = budget.left(self._state.partitions.values())
         rooms = budget.share_rooms(partitions, left)
@@ -110,20 +113,23 @@ class Credits:
     # Runners and saves free room while it is counted.
     @under_lock
     def recount_bytes(self) -> set[Partition]:
-        """Count the bytes in memory again; if none are free, return the partitions that may hold them for long."""
+        """Count the bytes that records hold in memory. If none are free, return the partitions whose running handlers,
+        or handlers with a limit, may hold bytes for long."""
         self._budget.left(self._state.partitions.values())
         return self._blocked_by_slow(())
 
     # A lane ends or its event is parked, but never both.
     @under_lock
     def evict_slow(self, blocked_by_slow: Collection[Partition], now: float) -> None:
-        """Park events that ran or waited too long in these partitions, and their keys. The handlers go on."""
+        """Park (set aside) the events of these partitions that ran or waited too long, and the later events of their
+        keys, so that reading can go on. Their handlers go on too."""
         self._scheduler.evict_slow(blocked_by_slow, now)
 
     # Runners and saves free room while it is counted.
     @under_lock
     def widest(self, partitions: Sequence[Partition]) -> list[int]:
-        """Return the room of each partition without regard to its share: as much as its window leaves."""
+        """Return the number of new records that each partition could read if it had the whole page for itself: as many
+        as its window (the bound on unsaved records) leaves."""
         return [self._budget.widest(each) for each in partitions]
 
     # Handlers that end free bytes.
@@ -134,7 +140,7 @@ class Credits:
         return {each.number for each in credit.partitions if self._budget.greedy(each, credit.bytes)}
 
     def reserve_page(self, caught_up: Mapping[int, Partition], rows: Sequence[Row]) -> bool:
-        """Reserve room for the rows of a quick page; return False if they do not all fit. Late rows need none. A page
+        """Reserve memory for the rows of a quick page; return False if they do not all fit. Late rows need none. A page
         that does not fit is discarded, and all partitions are polled in full (⛨ DESIGN 4, EVIDENCE H2)."""
         self._budget.learn_size(rows)
         ids: defaultdict[int, list[int]] = defaultdict(list)
@@ -148,26 +154,29 @@ class Credits:
     # The lock guards the bytes that partitions hold.
     @under_lock
     def bytes_for_quick_page(self, records: int) -> int:
-        """Return the bytes for large payloads of a quick page: at least 1 if any are free."""
+        """Return how many bytes of memory the large payloads of a quick page with this number of records may take: at
+        least 1 if any are free."""
         return self._budget.bytes_for_payloads(records, self._budget.left(self._state.partitions.values()))
 
     def bytes_for_payloads(self, records: int, left: int) -> int:
-        """Return how many of `left` bytes the large payloads of a page may take: at least 1 if any are left."""
+        """Return how many of the `left` free bytes the large payloads of a page with this number of records may take:
+        at least 1 if any are left."""
         return self._budget.bytes_for_payloads(records, left)
 
     def came(self, rows: Sequence[Row]) -> None:
-        """Record that a full poll came in time, which raises reduced credits, and learn the size of its records."""
+        """Record that a full poll answered in time, which raises reduced limits again, and update the estimated size of
+        a record from these rows."""
         self._budget.came()
         self._budget.learn_size(rows)
 
     def note_timeout(self, credit: Credit) -> None:
-        """Halve the credit of the next poll, down to one record, because this one took too long."""
+        """Record that a full poll took too long: halve the number of records of the next poll, down to one record."""
         self._budget.note_timeout(credit.rooms)
 
     # All sums belong to one moment.
     @under_lock
     def load(self) -> MemoryLoad:
-        """Return the current memory load. Lost partitions do not count."""
+        """Return the number of unsaved records, lanes and partitions in memory now. Lost partitions do not count."""
         owned = [each for each in self._state.partitions.values() if not each.lost]
         records = sum(each.progress.unsaved() for each in owned)
         return MemoryLoad(records, self._budget.bound(owned), sum(each.count_lanes() for each in owned), len(owned))
@@ -175,7 +184,8 @@ class Credits:
     # The lock guards the partitions and their parked rows.
     @under_lock
     def count_open_rows(self) -> dict[int, int]:
-        """Return the number of parked rows that count against the brake, by partition."""
+        """Return, by partition, the number of parked rows that are in trouble. A partition with too many of them reads
+        no new records (the brake)."""
         # This runs in every tick, where calls of the property `lost` would take noticeable time.
         owned = self._state.partitions.items()
         return {number: each.parked.open for number, each in owned if each.phase is not Phase.LOST}

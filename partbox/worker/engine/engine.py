@@ -56,7 +56,8 @@ class Engine(EngineState):
         self.transactions = Transactions(self, outcomes, scheduler)
 
     def is_quiet(self) -> bool:
-        """Return True if no handler runs, no parked row is open, and every record that was read is saved."""
+        """Return True if the worker process has nothing left to do: no handler runs, no parked row is open, and every
+        record that was read is saved."""
         # All counts belong to one moment.
         with self.lock:
             owned = self.partitions.values()

@@ -29,7 +29,8 @@ AWAITS_PERMIT = "it waits for its turn: its handler has a limit"
 
 
 class ListPart(NamedTuple):
-    """The events of a list that were taken from one lane, with the incarnation of the partition at that time."""
+    """The events that one lane (queue of one key) gave to a list handled in one call, with the incarnation (count of
+    restarts) of the lane's partition at that time."""
 
     lane: Lane
     events: list[DeliveredEvent]
@@ -44,7 +45,8 @@ class ListPart(NamedTuple):
 # move on (`evict_slow`). The lane keeps it in `parked_running`, and its row is deleted if it is done. So each method
 # looks at the partition and records the outcome under one lock.
 class Outcomes:
-    """The methods by which runner threads, event loop, transactor and poller record outcomes of events."""
+    """The recording of the outcome of each event that ran: done, parked (set aside in a row of its own), or put back.
+    Used by runner threads, event loop, transactor and poller."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
@@ -78,7 +80,8 @@ class Outcomes:
 
     @under_lock
     def skip_if_done(self, lane: Lane, event: DeliveredEvent) -> bool:
-        """Settle an event that was done before a lost connection. Return True if the event must not start."""
+        """Return True if the event must not start: it was done before a lost connection, and is now recorded as done,
+        or its partition was read anew, so that the event comes again."""
         partition = lane.partition
         pair, remembered = event.identity, partition.resumption.remembered
         if partition.incarnation != lane.incarnation:
@@ -94,7 +97,7 @@ class Outcomes:
 
     @under_lock
     def put_back(self, lane: Lane, event: DeliveredEvent) -> None:
-        """Put an event that did not start back to the head of its lane."""
+        """Return an event that a runner took but did not start to the head of its lane (the queue of its key)."""
         partition = lane.partition
         # If the partition was read anew meanwhile, the event comes again.
         if partition.incarnation != lane.incarnation or partition.lost:
@@ -113,12 +116,14 @@ class Outcomes:
 
     @under_lock
     def record_done(self, lane: Lane) -> None:
-        """Record the done events of a lane that goes on running, perhaps after its partition was read anew."""
+        """Record the events that a lane has finished so far while it goes on running, perhaps after its partition was
+        read anew."""
         self.record([lane])
 
     @under_lock
     def give_up(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None) -> bool:
-        """Settle an event whose handler is over its timeout and goes on. Return False if the handler has ended."""
+        """Record the outcome of an event whose handler is over its timeout and still runs. Return False, and record
+        nothing, if the handler has ended or the partition is lost."""
         partition = lane.partition
         # Either this verdict counts or the handler's own, never both.
         if lane.current is not event or lane.has_ended(event) or partition.lost:
@@ -133,7 +138,8 @@ class Outcomes:
 
     @under_lock
     def are_all_saved(self, partitions: Collection[Partition]) -> bool:
-        """Return whether all outcomes of these partitions are saved."""
+        """Return True if the database has every outcome of these partitions: nothing waits for a save, and no save is
+        under way."""
         # A save moves a partition from dirty to in flight. Without the lock, two looks could miss the partition in both
         # places.
         dirty = self._state.dirty
@@ -141,14 +147,15 @@ class Outcomes:
 
     @under_lock
     def start(self, lane: Lane, events: Sequence[DeliveredEvent]) -> None:
-        """Record that these events, taken from the head of the lane, start as one list."""
+        """Record that these events, taken from the head of the lane, are now handled together in one call of a
+        handler."""
         self._start_events(lane, events)
 
     @under_lock
     def join(self, lanes: Iterable[Lane], to: Destination, per_lane: int, most: int) -> list[ListPart]:
         """Take events for the handler `to` from the heads of running lanes, and start them in a list. Each lane gives
-        at most `per_lane` events, and all lanes together at most `most`. A lane that is stopping, was read anew, or has
-        remembered events gives none, and begins a list of its own."""
+        at most `per_lane` events, all lanes at most `most`. A lane that is stopping, was read anew, or has remembered
+        events gives none."""
         taken: list[ListPart] = []
         for lane in lanes:
             partition = lane.partition
@@ -163,7 +170,8 @@ class Outcomes:
 
     @under_lock
     def finish(self, slices: Iterable[ListPart]) -> list[ListPart]:
-        """Record all events of a list as done in one step. Return the parts that must be settled one by one."""
+        """Record all events of a list as done in one step. Return the parts that need single outcomes, because their
+        events were parked or read anew meanwhile."""
         exceptional: list[ListPart] = []
         done: dict[Partition, list[Row]] = {}
         for each in slices:
@@ -185,8 +193,8 @@ class Outcomes:
         return exceptional
 
     def record(self, lanes: Iterable[Lane]) -> None:
-        """Record the rows in `done` of these lanes. Lanes of one partition must be adjacent. The caller holds the
-        lock."""
+        """Record the events that runners have finished in these lanes, whose rows are in `Lane.done`. Lanes of one
+        partition must be adjacent. The caller holds the lock."""
         for partition, neighbours in groupby(lanes, _partition):
             done: list[Row] = []
             incarnation = None if partition.phase is Phase.LOST else partition.incarnation
@@ -202,8 +210,8 @@ class Outcomes:
                 self._state.mark_dirty(partition)
 
     def note(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None) -> None:
-        """Finish the event, or park it with `verdict`. Park the lane too if that blocks the key. The caller holds the
-        lock."""
+        """Record an event as done if `verdict` is None, or park it with the verdict. If that blocks its key, park the
+        later events of its lane too. The caller holds the lock."""
         partition = lane.partition
         if verdict is None:
             partition.settle_done(event)
@@ -211,8 +219,8 @@ class Outcomes:
             lane.lane_behind(event).park_waiting()
 
     def evict(self, lane: Lane, delay: float, now: float) -> ParkedRow:
-        """Park the head of a lane that waits for a permit, and the events behind it. Return its row. The caller holds
-        the lock."""
+        """Move a lane that waits for a permit out of memory: park its first event for `delay` seconds, and the events
+        behind it. Return the row of the first event. The caller holds the lock."""
         event, partition = lane.queue.popleft(), lane.partition
         # If the database has the head as waiting already, its row is not saved again.
         if partition.parked.put_off(event, now, delay):
@@ -231,15 +239,16 @@ class Outcomes:
         return row
 
     def park_behind_head(self, lane: Lane) -> None:
-        """Park the events behind the parked head of a lane that waits for a permit. The caller holds the lock."""
+        """Save memory in a lane that waits for a permit: park all its events behind the parked first event, which
+        stays. The caller holds the lock."""
         head = lane.queue.popleft()
         lane.park_waiting()
         lane.queue.append(head)
         self._state.mark_dirty(lane.partition)
 
     def evict_slow(self, lane: Lane, verdict: Verdict | None = None) -> None:
-        """Park a running event that takes long, and the events behind it, while its handler goes on. The caller holds
-        the lock."""
+        """Let a partition go on past a slow event: park the lane's running event and the events behind it, while its
+        handler goes on. The caller holds the lock."""
         # The cursor can then move on past a full window (DESIGN 6). The row is `ready`, unless `verdict` says that the
         # event is over its timeout.
         partition, event = lane.partition, lane.current
@@ -256,7 +265,8 @@ class Outcomes:
             self._park_running(lane, event, verdict or Verdict(RowState.READY, event.attempt - 1, None, True, None))
 
     def end(self, lanes: Iterable[Lane]) -> None:
-        """Record the done events of lanes that have stopped running. The caller holds the lock."""
+        """Record the done events of lanes that have stopped running, and forget the lists that they ran. The caller
+        holds the lock."""
         self.record(lanes)
         if self._followers:
             for lane in lanes:
@@ -287,7 +297,8 @@ class Outcomes:
             self._followers[lane] = [*events[1:]]
 
     def _followers_of(self, lane: Lane) -> list[DeliveredEvent]:
-        """Return the events of a running list behind the current event of the lane that have not ended."""
+        """Return the events that the lane handles in the same call as its current event, that come after it, and that
+        have no outcome yet."""
         if isinstance(lane, SharedLane) and lane.in_hand and lane not in self._followers:
             # Made only when needed: most lists are finished in one step.
             self._followers[lane] = [*lane.in_hand[1:]]
@@ -329,12 +340,14 @@ class Outcomes:
 
 
 def must_run_alone(event: DeliveredEvent) -> bool:
-    """Return whether an event needs a list of its own: it has failed before, or may have killed a process."""
+    """Return True if an event must not be handled in a list with other events, because it has failed before or may have
+    killed a process."""
     return event.attempt > 1 or (event.parked is not None and event.parked.charged)
 
 
 def _is_undecided(partition: Partition, event: DeliveredEvent) -> bool:
-    """Return whether an event has no outcome yet. Other threads may have settled or parked it beside its handler."""
+    """Return True if an event that a handler runs has no outcome yet. Other threads may have recorded one, or parked
+    the event, while the handler ran."""
     if event.parked is not None:
         return event.parked.loaded and event.id not in partition.parked.deleting
     return not partition.progress.has_finished(event.id)
@@ -361,7 +374,8 @@ def _take_heads(lane: Lane, to: Destination, most: int) -> tuple[list[DeliveredE
 
 
 def _take_rows(shared_lane: SharedLane, to: Destination, most: int) -> list[Row]:
-    """Take at most `most` rows for the handler from the head of a shared lane. Only its runner may call this."""
+    """Take the rows for one handler from the head of a shared lane (the common queue of all keys), at most `most`. Only
+    its runner may call this."""
     queue = shared_lane.queue
     if len(queue) <= most:
         rows = [*queue]

@@ -27,7 +27,8 @@ from partbox.worker.engine.state import EngineState
 
 
 class WokenKey(NamedTuple):
-    """A blocked key whose first parked rows may run now; the rows count as loaded."""
+    """A key whose later events wait behind parked rows, and the first of these rows, which may run now. The rows count
+    as loaded."""
 
     partition: Partition
     key: Key
@@ -35,7 +36,7 @@ class WokenKey(NamedTuple):
 
 
 class DueRow(NamedTuple):
-    """A row that blocks nothing and is due, as stored and as it is in memory."""
+    """A parked row that is due and that no other event waits for, as stored in the database and as it is in memory."""
 
     partition: Partition
     stored: StoredRow
@@ -43,8 +44,9 @@ class DueRow(NamedTuple):
 
 
 class DueQuery(NamedTuple):
-    """The parameters of a query for due rows. `taken` are ids in memory, `early` ids that may be fetched before they
-    are due, `bytes` the bytes free for events, and `in_line` the parked events in memory that wait for a permit."""
+    """The parameters of a query for parked rows that are due. `taken` are ids in memory, `early` ids that may be
+    fetched before they are due, `bytes` the bytes free for events, and `in_line` the parked events in memory that wait
+    for a permit."""
 
     partitions: dict[int, Partition]
     taken: list[int]
@@ -54,14 +56,16 @@ class DueQuery(NamedTuple):
 
 
 class SuspectRow(NamedTuple):
-    """A suspect row that is about to be charged."""
+    """A parked row whose event may have killed a process. Its attempt is about to be saved (charged) before the event
+    runs."""
 
     partition: Partition
     row: ParkedRow
 
 
 class Charge(NamedTuple):
-    """The arguments of the fenced save that charges suspect rows and moves no cursor."""
+    """The arguments of a save that counts an attempt of suspect events (which may have killed a process) before they
+    run. The save is fenced by the owner's epoch, and moves no cursor."""
 
     cursors: list[CursorSave]
     parks: list[ParkedSave]
@@ -72,7 +76,8 @@ BuriedEvent = tuple[DeliveredEvent, Verdict]
 
 
 class ParkedScheduler:
-    """The interface to the parked rows of all owned partitions. Only the poller's thread uses it."""
+    """The choice of the parked events that run next, in all partitions of a worker process. Only the poller's thread
+    uses it."""
 
     def __init__(
         self,
@@ -93,34 +98,38 @@ class ParkedScheduler:
     # The next wake-up and the waiting suspects belong to one moment.
     @under_lock
     def has_work(self, now: float) -> bool:
-        """Return True if a blocked key may wake now, or a suspect that blocks nothing waits."""
+        """Return True if some parked events may have to be loaded now: a key is due, or a suspect row that blocks
+        nothing waits."""
         at = self._state.next_wakeup()
         return bool(self._state.charges.keyless) or (at is not None and at <= now)
 
     # The lock guards the wake-ups.
     @under_lock
     def next_at(self) -> float | None:
-        """Return the monotonic time at which a blocked key may wake, or None if no event can be loaded."""
+        """Return the monotonic time at which the next parked events of a key may run. None means that there are none,
+        or no memory for their events."""
         return None if self._budget.is_starved else self._state.next_wakeup()
 
     # Trials end with saves and with handlers.
     @under_lock
     def wake_trials(self) -> None:
-        """Schedule the suspect rows that may be charged now."""
+        """Schedule the parked rows of suspects (events that may have killed a process) whose turn has come to be
+        charged (to have an attempt saved before the run)."""
         self._state.wake_next_trials()
 
     # Each trial is taken once.
     @under_lock
     def take_keyless(self) -> Collection[int]:
-        """Return the partitions to query for suspects and early rows that block nothing."""
+        """Return the numbers of partitions that must be queried for parked rows that block nothing: suspects that may
+        run now, and rows that may be fetched before they are due."""
         early, self._state.early = self._state.early, set()
         return early | self._state.charges.take_keyless() if self._state.charges.keyless else early
 
     # Other threads park and save events, which changes the heads.
     @under_lock
     def wake(self, now: float, most: int) -> tuple[list[WokenKey], int]:
-        """Return at most `most` blocked keys to run now, and the bytes free for their events. A suspect head that may
-        not be charged yet waits for its trial. Pass each key to `queue` or `put_back`."""
+        """Return at most `most` keys whose parked events may run now, and the bytes free for them. A suspect first
+        event that may not be charged yet waits for its trial. Pass each key to `queue` or `put_back`."""
         at = self._state.next_wakeup()
         if at is None or at > now:
             return [], 0
@@ -146,7 +155,8 @@ class ParkedScheduler:
     # A key has no wake-up while its rows are loaded, and other threads must see both or neither.
     @under_lock
     def cut(self, woken: Sequence[WokenKey], left_out: Collection[int]) -> list[WokenKey]:
-        """Put back the rows of each key from the first in `left_out` on, and return the other rows."""
+        """Leave out parked rows whose events could not be fetched: put back the rows of each key from the first in
+        `left_out` on, and return the other rows."""
         kept = []
         for partition, key, rows in woken:
             complete = list(takewhile(lambda row: row.id not in left_out, rows))
@@ -159,7 +169,7 @@ class ParkedScheduler:
     # A key has no wake-up while its rows are loaded, and other threads must see both or neither.
     @under_lock
     def put_back(self, woken: Iterable[WokenKey]) -> None:
-        """Put back woken keys whose events could not be fetched; they wake again."""
+        """Let parked rows wait again whose events could not be fetched after `wake`. Their keys wake again."""
         for each in woken:
             self._state.put_back_rows(*each)
 
@@ -168,7 +178,8 @@ class ParkedScheduler:
     def queue(
         self, woken: Iterable[WokenKey], bodies: Mapping[int, Row], dead: Mapping[int, Verdict]
     ) -> list[BuriedEvent]:
-        """Queue the events of woken keys, bury heads with a verdict in `dead`, and return the buried events."""
+        """Queue the fetched events of woken keys for handlers. A first event with a verdict in `dead` is parked as dead
+        instead. Return the dead events."""
         buried = []
         for partition, key, rows in woken:
             if (verdict := dead.get(rows[0].id)) is not None:
@@ -178,8 +189,8 @@ class ParkedScheduler:
         return buried
 
     def queue_chain(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
-        """Queue the events of rows of one blocked key, in order. The caller holds the lock. An event of the key may
-        have failed or been put back since, so newer events in memory are parked first."""
+        """Queue the events of parked rows of one blocked key, in order. The caller holds the lock. An event of the key
+        may have failed or been put back since, so newer events in memory are parked first."""
         chain, lane = partition.parked.chains.get(key), partition.lanes.get(key)
         if chain is not None:
             if lane is not None and any(each.id > rows[0].id for each in list(lane.queue)):
@@ -195,7 +206,8 @@ class ParkedScheduler:
     # The rows in memory and the rows that a save deletes belong to one moment.
     @under_lock
     def build_due_query(self, numbers: Iterable[int], most: int) -> DueQuery:
-        """Return the query for due rows, and at most `most` early rows, of partitions that run."""
+        """Return the parameters of a query for due parked rows that block nothing, in all of these partitions that run.
+        At most `most` rows may be fetched before they are due."""
         owned = ((number, self._state.partitions.get(number)) for number in numbers)
         mine = {number: each for number, each in owned if each and not each.is_stopping and each.may_begin()}
         taken = [id for partition in mine.values() for id in (*partition.parked.taken, *partition.parked.deleting)]
@@ -211,8 +223,8 @@ class ParkedScheduler:
     def admit(
         self, asked: DueQuery, stored: Sequence[StoredRow], left_out: Collection[int], now: float
     ) -> tuple[list[DueRow], bool]:
-        """Return the stored rows that may run now, and whether every row may. A row that was parked and saved during
-        the query is in memory already, and is left out."""
+        """Return the rows from the query for due rows that may run now, and whether every row may. A row that was
+        parked and saved during the query is in memory already, and is left out."""
         for number, partition in asked.partitions.items():
             for id in asked.early:
                 partition.parked.early.pop(id, None)
@@ -232,7 +244,7 @@ class ParkedScheduler:
     # The lock guards the parked rows.
     @under_lock
     def return_suspects(self, suspects: Iterable[SuspectRow]) -> None:
-        """End the trial of suspect rows whose charge could not be saved."""
+        """Let suspect rows wait again whose attempt could not be saved before they ran. This ends their trial."""
         for _, row in suspects:
             row.end_trial()
 
@@ -241,8 +253,8 @@ class ParkedScheduler:
     def queue_due(
         self, due: Iterable[DueRow], bodies: Mapping[int, Row], dead: Mapping[int, Verdict], read: Iterable[Partition]
     ) -> list[BuriedEvent]:
-        """Queue due rows, bury rows with a verdict in `dead`, and return the buried events. The partitions in `read`
-        have no other due rows."""
+        """Queue the events of due parked rows for handlers. A row with a verdict in `dead` is parked as dead instead.
+        Return the dead events. The partitions in `read` have no other due rows."""
         buried = []
         for partition, stored, row in due:
             if (verdict := dead.get(row.id)) is not None:
@@ -256,7 +268,8 @@ class ParkedScheduler:
     # Rows and epochs belong to one moment.
     @under_lock
     def charge(self, suspects: Sequence[SuspectRow], bodies: Mapping[int, Row]) -> Charge:
-        """Return the fenced save that charges these rows: an attempt counts before it is made."""
+        """Return the fenced save that counts an attempt of each of these suspect rows before their events run, so that
+        the attempt counts even if the process dies."""
         numbers = {partition.number: partition.epoch for partition, _ in suspects}
         cursors = [CursorSave(number, epoch, None, None, None, False) for number, epoch in numbers.items()]
         return Charge(cursors, [_build_charge(partition, row, bodies[row.id]) for partition, row in suspects])
@@ -264,12 +277,13 @@ class ParkedScheduler:
     # The lock guards the suspects, and the attempts of parked rows.
     @under_lock
     def charged(self, suspects: Iterable[SuspectRow]) -> None:
-        """Record that the charge of these rows is committed."""
+        """Record that an attempt of these suspect rows is committed, so that their events may run."""
         for partition, row in suspects:
             partition.suspects.charged(row)
 
     def _admit(self, partition: Partition, stored: StoredRow, row: ParkedRow) -> bool:
-        """Return True if the row may be queued now; a suspect that would be charged must have its turn."""
+        """Return True if a due parked row may be queued now. The record of the row must have been read, and a suspect
+        row must have its turn to be charged."""
         # A dead row goes to the hook, and does not run, so it is not charged.
         if row.state is RowState.DEAD:
             return True
@@ -287,7 +301,8 @@ class ParkedScheduler:
         return self._state.charges.admit(partition, None, row)
 
     def _queue_due(self, partition: Partition, stored: StoredRow, row: ParkedRow, bodies: Mapping[int, Row]) -> None:
-        """Queue the event of a row that blocks nothing, or hold it if its key is blocked (DESIGN 7)."""
+        """Queue the event of a due row that blocks nothing, or park it behind the other events of its key if the key is
+        blocked (DESIGN 7)."""
         partition.parked.taken[row.id] = row
         if row.state is RowState.DEAD:
             self._queue_dead_letter(partition, stored, row, bodies.get(row.id))
@@ -305,7 +320,8 @@ class ParkedScheduler:
             self._state.mark_dirty(partition)
 
     def _bury(self, partition: Partition, row: ParkedRow, body: Row, verdict: Verdict) -> list[BuriedEvent]:
-        """Park a row as dead without another attempt: a process died at each one (DESIGN 7, poison)."""
+        """Park an event as dead without another attempt, because a process died at each attempt before (DESIGN 7,
+        poison). Return the event with its verdict."""
         if partition.is_stopping:
             return []
         event = self.event(partition, body, row)
@@ -340,7 +356,8 @@ class ParkedScheduler:
             self._scheduler.make_ready([lane], due=True)
 
     def event(self, partition: Partition, body: Row, row: ParkedRow) -> DeliveredEvent:
-        """Return the event of a parked row at its next attempt. The caller holds the lock."""
+        """Make the event to hand to the handler from a parked row and its record, with the number of its next attempt.
+        The caller holds the lock."""
         # If the row is charged, the charge has counted this attempt already.
         attempt = row.attempts + (not row.charged)
         return DeliveredEvent(body, self._build_claim(partition), attempt, parked=row)

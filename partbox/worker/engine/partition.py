@@ -34,8 +34,8 @@ _id, _event_id, _identity = itemgetter(ID), itemgetter(EVENT_ID), itemgetter(IDE
 
 
 class Lane:
-    """A queue of the waiting events of one aggregate key, in id order, of which one runs at a time (⛨ DESIGN 6). An
-    event without an aggregate id has a lane to itself, with the key (None, id), which no other event joins."""
+    """A queue of the waiting events of one aggregate (one key), in id order, of which one runs at a time (⛨ DESIGN 6).
+    An event without an aggregate id has a lane to itself, with the key (None, id), which no other event joins."""
 
     __slots__ = (
         "claim",
@@ -83,27 +83,29 @@ class Lane:
         self.parked_running: DeliveredEvent | None = None
 
     def event(self, waiting: Any) -> DeliveredEvent:
-        """Return the event of an item of the queue, which may be a row."""
+        """Return the event of an item of the lane's queue. The item may be a bare row, of which the event is made."""
         return waiting if self.claim is None else DeliveredEvent(waiting, self.claim)
 
     def has_ended(self, event: DeliveredEvent) -> bool:
-        """Return whether the outcome of `event`, the current event of the lane, is settled."""
+        """Return True if the outcome of `event`, the current event of the lane, has been recorded already."""
         return getattr(self, "ended_event", None) is event
 
     def begin(self, event: DeliveredEvent, now: float) -> None:
-        """Record that the handler of `event` starts at `now` (monotonic seconds)."""
+        """Record that the handler of `event`, from this lane, starts at `now` (monotonic seconds)."""
         self.started, self.current = now, event
 
     def rest(self) -> None:
-        """Record that no handler of this lane runs now."""
+        """Record that the handler of this lane's event has ended, so that no handler of the lane runs now."""
         self.current = None
 
     def note_done(self, event: DeliveredEvent) -> None:
-        """Record that `event` is done and needs no parking."""
+        """Record that the lane's handler has finished `event`, so that the event needs no parking (setting aside in a
+        row of its own)."""
         self.done.append(event.record)
 
     def take_first(self) -> DeliveredEvent:
-        """Take the first event out of the queue. Raise IndexError if another thread has emptied the queue."""
+        """Remove and return the first event of the lane, for its runner. Raise IndexError if another thread has emptied
+        the queue."""
         if self.claim is None:
             return self.queue.popleft()  # type: ignore[no-any-return]
         # Set `head` before the row leaves the queue: a thread that splits the lane at this moment must see which key
@@ -112,7 +114,7 @@ class Lane:
         return DeliveredEvent(self.queue.popleft(), self.claim)
 
     def take_rest(self) -> list[Any]:
-        """Take all waiting events out of the queue, and return them in order."""
+        """Remove and return all events that wait in the lane, in order, even while its runner takes events too."""
         # The runner may take events from the left at the same time, without the lock. This method takes from the right,
         # so it gets the last events, and the events before them run.
         taken: list[Any] = []
@@ -125,12 +127,14 @@ class Lane:
         return taken[::-1]
 
     def park_waiting(self) -> None:
-        """Park all waiting events behind a blocked event of their key."""
+        """Park (set aside in rows) all events that wait in the lane, because an earlier event of their key blocks
+        them."""
         for event in self.take_rest():
             self.partition.parked.hold(event)
 
     def would_overtake(self, event: DeliveredEvent) -> bool:
-        """Return whether `event`, the first of the queue, would run before an event of its key with a lower id."""
+        """Return True if `event`, the first of the lane, would run before an event of its key with a lower id, against
+        their order."""
         chain = self.partition.parked.chains.get(self.key)
         if chain is None:
             return False
@@ -138,7 +142,8 @@ class Lane:
         return any(not row.loaded for row in chain.before(id)) or any(each.id < id for each in self.queue)
 
     def lane_behind(self, event: DeliveredEvent) -> "Lane":
-        """Return the lane in which later events with the key of `event` wait, here the lane itself."""
+        """Return the lane (queue of one key) in which later events with the key of `event` wait. For a lane of one key
+        it is the lane itself."""
         return self
 
 
@@ -152,7 +157,8 @@ class Lane:
 # processor's cache, and its memory serves the next event. The runner sets `head` without the lock before it takes that
 # row, so a thread that has taken the rest of the queue knows which key runs.
 class SharedLane(Lane):
-    """A lane for the new events of all keys of a partition, in id order. None of the events is parked."""
+    """A queue for the new events of all keys of a partition, in id order, which costs less than a lane for each key.
+    None of the events is parked."""
 
     __slots__ = ("_keys", "has_unreported_lanes", "in_hand", "is_split", "types")
 
@@ -164,16 +170,17 @@ class SharedLane(Lane):
         self.end_turn()
 
     def end_turn(self) -> None:
-        """End the turn of the runner, and drop all references to its events."""
+        """Reset the shared lane after its runner has finished with it, and drop all references to its events."""
         self.head, self.is_split, self.has_unreported_lanes, self.ended_event = None, False, False, None
         self.hold(())
 
     def hold(self, events: Sequence[DeliveredEvent]) -> None:
-        """Set the list of events that the runner handles in one call."""
+        """Set the events that the runner of this shared lane now handles in one call, so that other threads can see
+        which keys run."""
         self.in_hand, self._keys = events, NO_KEYS
 
     def runs_key(self, key: Key) -> bool:
-        """Return whether the runner may be handling an event of this key."""
+        """Return True if the runner of this shared lane may be handling an event of the key just now."""
         if not self.in_hand:
             return self.head is not None and key_of(self.event(self.head)) == key
         # Computed at most once for each list, and only if a caller asks.
@@ -181,21 +188,23 @@ class SharedLane(Lane):
         return key in self._keys
 
     def lane_behind(self, event: DeliveredEvent) -> Lane:
-        """Return the lane by key in which later events with the key of `event` wait. Split the shared lane."""
+        """Return the lane (queue of one key) in which later events with the key of `event` wait. This splits the shared
+        lane into lanes by key."""
         return self.partition.lane(key_of(event))
 
 
 class Tenure(NamedTuple):
-    """One ownership of a partition. No two tenures have the same epoch, so a message about one cannot mean another."""
+    """One period in which this worker process owns a partition. No two tenures have the same epoch, so a message about
+    one cannot mean another."""
 
     number: int
     epoch: int
 
 
 class Partition:
-    """A partition from its claim until this process releases or loses it. `window` is the most new records that may be
-    read and not saved. With `dead_letters`, dead events are owed to a hook. With `notes`, progress notes are saved from
-    time to time."""
+    """A partition of the event log in the memory of the worker process that owns it. `window` is the most new records
+    that may be read and not saved. With `dead_letters`, dead events must reach a hook. With `notes`, progress notes are
+    saved from time to time."""
 
     def __init__(
         self, owned: OwnedPartition, now: float, *, window: int, dead_letters: bool, notes: bool = False
@@ -217,7 +226,7 @@ class Partition:
         self.begin(owned, now)
 
     def begin(self, owned: OwnedPartition, now: float) -> None:
-        """Start reading from the saved cursor. The parked rows are unknown until `loaded`."""
+        """Start to read the partition from its saved cursor. Its parked rows are unknown until `loaded` is called."""
         self._enter(Phase.LOADING)
         self.epoch = owned.epoch
         # True while a transactional handler runs, whose transaction will save the partition.
@@ -235,13 +244,15 @@ class Partition:
         )
 
     def loaded(self, version: int) -> None:
-        """Record that the parked rows are known, as of this version, and leave the loading phase."""
+        """Record that the partition's parked rows are in memory, as of this version, so that its events may run (the
+        loading phase ends)."""
         self.parked.version = version
         if self.phase is Phase.LOADING:
             self._enter(Phase.RUNNING)
 
     def drain(self) -> None:
-        """Start no more handlers. The partition is released when the running handlers have ended."""
+        """Prepare to release the partition to another process: start no more handlers. It is released when the running
+        handlers have ended."""
         self._enter(Phase.DRAINING)
 
     def reset(self, now: float) -> None:
@@ -264,7 +275,8 @@ class Partition:
         self._lanes = {lane.key: lane for lane in self._lanes.values() if lane.running}
 
     def lose(self) -> None:
-        """Give the partition up: start and save nothing more, and drop all waiting events."""
+        """Stop work on a partition that this process no longer owns: start and save nothing more, and drop all waiting
+        events."""
         self._enter(Phase.LOST)
         self.payload_bytes = PayloadBytes()
         for lane in (self.shared_lane, *self._lanes.values()):
@@ -277,31 +289,35 @@ class Partition:
 
     @property
     def tenure(self) -> Tenure:
-        """The ownership that this object belongs to."""
+        """The partition number and epoch that identify this ownership of the partition."""
         return Tenure(self.number, self.epoch)
 
     @property
     def draining(self) -> bool:
-        """True if the partition is going to be released."""
+        """True if the partition starts no more handlers, because it is going to be released."""
         return self.phase is Phase.DRAINING
 
     @property
     def lost(self) -> bool:
-        """True if this process does not own the partition any more."""
+        """True if this process has lost the partition and does not own it any more. Nothing of it may be started or
+        saved here."""
         return self.phase is Phase.LOST
 
     @property
     def is_busy(self) -> bool:
-        """True if a handler runs, of this tenure or of an earlier one."""
+        """True if a handler of the partition runs, whether it began in this ownership by the process or in an earlier
+        one."""
         return self.running > 0 or self.has_running_predecessor
 
     @property
     def has_running_predecessor(self) -> bool:
-        """True if handlers of an earlier tenure still run. No record is read before they end."""
+        """True if handlers still run from an earlier ownership of this partition by the process. No record is read
+        before they end."""
         return self.predecessor is not None and self.predecessor.is_busy
 
     def may_begin(self) -> bool:
-        """Return whether handlers may start: the parked rows are known, and no earlier tenure has running handlers."""
+        """Return True if handlers of the partition may start: its parked rows are known, and no handlers from an
+        earlier ownership still run."""
         return self.phase is not Phase.LOADING and (self.predecessor is None or not self.predecessor.is_busy)
 
     def may_drain(self, now: float) -> bool:
@@ -315,12 +331,14 @@ class Partition:
 
     @property
     def lanes(self) -> dict[Key, Lane]:
-        """The lanes that have waiting or running events, by key. Access splits the shared lane."""
+        """The lanes (queues of the events of one key) that have waiting or running events, by key. Access splits the
+        shared lane."""
         self.split_shared_lane()
         return self._lanes
 
     def split_shared_lane(self) -> None:
-        """Move the waiting rows of the shared lane into lanes by key."""
+        """Let the waiting events of different keys run side by side: move them from the shared lane into one lane for
+        each key."""
         shared_lane = self.shared_lane
         # While the shared lane runs, new events get lanes by key too. The running handler may take long, and the runner
         # may be about to take the first row.
@@ -335,23 +353,24 @@ class Partition:
 
     @property
     def may_share_lane(self) -> bool:
-        """True if new events may join the shared lane: there is no lane by key that they could overtake."""
+        """True if new events may join the partition's shared lane (one queue for all keys): no lane by key exists that
+        they could overtake."""
         return not self._lanes and not self.shared_lane.is_split
 
     def lane(self, key: Key) -> Lane:
-        """Return the lane of this key. Create the lane if there is none."""
+        """Return the lane (queue) of the events of this key, and create the lane if there is none."""
         found = self.lanes.get(key)
         if found is None:
             found = self._lanes[key] = Lane(self, key)
         return found
 
     def drop_lane(self, lane: Lane) -> None:
-        """Forget an empty lane."""
+        """Remove an empty lane from the partition, unless another lane of the same key has replaced it."""
         if self._lanes.get(lane.key) is lane:
             del self._lanes[lane.key]
 
     def take_split_lanes(self) -> list[Lane]:
-        """Return the lanes that a split has made and that may run now. Forget empty lanes."""
+        """Return the lanes by key that came from splitting the shared lane and that may run now. Forget empty lanes."""
         self.shared_lane.has_unreported_lanes = False
         if not self._lanes:
             return []
@@ -360,25 +379,29 @@ class Partition:
         return [lane for lane in self._lanes.values() if not lane.is_active and not self.shared_lane.runs_key(lane.key)]
 
     def count_lanes(self) -> int:
-        """Return the number of lanes. The shared lane counts as one."""
+        """Return the number of lanes of the partition that have events. The shared lane, a queue for all keys, counts
+        as one."""
         return len(self._lanes) + (self.shared_lane.is_active or bool(self.shared_lane.queue))
 
     def finish(self, rows: list[Row]) -> None:
-        """Record that these records are done, and release the bytes of their payloads."""
+        """Record that these records are done, so that the saved cursor can pass them, and release the bytes of their
+        payloads."""
         ids = [*map(_id, rows)]
         self.progress.finish(ids, [*map(_event_id, rows)])
         if self.payload_bytes.sizes:
             self.payload_bytes.drop(ids)
 
     def raise_max_records(self) -> None:
-        """Raise the record limit of the next page by a quarter, because the last page had few enough bytes."""
+        """Raise by a quarter the most records that the next page of this partition may have, because the last page had
+        few enough bytes."""
         assert self.max_records is not None
         self.max_records += self.max_records // 4 + 1
         if self.max_records >= self.window:
             self.max_records = None
 
     def saved(self, target: SaveTarget, finished: int, now: float, *, noted: bool = False) -> None:
-        """Record that a save of `target` is committed, gathered after `finished` records had been finished."""
+        """Record that a save of the partition with the cursor `target` is committed. When it was gathered, `finished`
+        records had been finished."""
         # `noted` is true if the save had a progress note.
         self.progress.saved(target)
         self.last_save = LastSave(
@@ -388,23 +411,26 @@ class Partition:
         free_empty_tables(self._lanes, self.payload_bytes.sizes)
 
     def note(self, finished: int, now: float, *, release: bool) -> ProgressNote | None:
-        """Return the progress note of the next save, or None if there is nothing to note or the note is not due."""
+        """Return the note of how far the partition was read, for its next save. None means that there is nothing new to
+        note or that the note is not due."""
         # A note is always due with a release.
         if not self.last_save.note.is_over(finished, now, release=release):
             return None
         return ProgressNote(self.number, max(self.progress.read_id(), self.resumption.read_to))
 
     def waiting(self) -> dict[int, DeliveredEvent]:
-        """Return all events that were read from the log and have not started, by id."""
+        """Return all events of the partition that were read from the log and have not started, by record id."""
         return {event.id: event for lane in self.lanes.values() for event in list(lane.queue) if event.parked is None}
 
     def charged(self) -> list[DeliveredEvent]:
-        """Return the charged events that will not start any more. The partition must be stopping."""
+        """Return the events whose attempt was charged (saved before the run) and that will not start any more. The
+        partition must be stopping."""
         events = (event for lane in self.lanes.values() if not lane.running for event in lane.queue)
         return [event for event in events if event.parked is not None and event.parked.charged]
 
     def settle_remembered(self) -> None:
-        """Settle waiting events that were done before a connection was lost."""
+        """Record as done the waiting events that had been handled before a connection was lost, so that they do not run
+        again."""
         if not self.resumption.remembered:
             return
         for event in [event for lane in self.lanes.values() for event in list(lane.queue)]:
@@ -412,7 +438,7 @@ class Partition:
                 self.settle_done(event)
 
     def settle_done(self, event: DeliveredEvent) -> None:
-        """Record that an event is done: finish a new event, or delete the row of a parked event."""
+        """Record that an event is done: let the saved cursor pass a new event, or delete the row of a parked event."""
         if ignored := getattr(event, "ignored", None):
             self.parked.ignored.append(ignored)
         if event.parked is not None:

@@ -18,7 +18,8 @@ from enum import Enum
 
 
 class Phase(Enum):
-    """The phase of an owned partition, which decides whether events are read, started and saved."""
+    """The phase of a partition in the worker process that owns it, from claim to release or loss. It decides whether
+    events are read, started and saved."""
 
     LOADING = "loading"
     RUNNING = "running"

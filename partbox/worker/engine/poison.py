@@ -29,7 +29,8 @@ class _ChargedRow(NamedTuple):
 
     @property
     def is_at_risk(self) -> bool:
-        """True if a death now would accuse the row. If its partition is lost or read again, it is judged there."""
+        """True if this process, should it die now, would leave the row accused of killing it. A row of a partition that
+        was lost or read again is judged there."""
         partition, row = self.partition, self.row
         if partition.lost or partition.incarnation != self.incarnation:
             return False
@@ -43,8 +44,8 @@ class _WaitingKey(NamedTuple):
 
 
 class Charges:
-    """The suspects of one process: rows that are charged now, and keys and partitions that wait for a trial. At most
-    `limit` charged rows run at once, and an accused row runs alone."""
+    """The turns of suspects, the events that may have killed a process: an attempt is saved (charged) before each runs.
+    At most `limit` charged rows run at once, and an accused row runs alone. Keys and partitions wait for their turn."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -57,12 +58,14 @@ class Charges:
 
     @property
     def waiting(self) -> bool:
-        """True if a suspect waits to be charged."""
+        """True if an event that may have killed a process waits for its turn to be charged (to have an attempt saved
+        before it runs)."""
         return bool(self._accused or self._others or self.keyless)
 
     def admit(self, partition: Partition, key: Key | None, row: ParkedRow) -> bool:
-        """Start the trial of a suspect row and return True, or let its key wait and return False. `key` is None for a
-        row that blocks nothing. `take_next_trials` and `take_keyless` return whose turn has come."""
+        """Start the trial of a suspect row (may have killed a process) and return True, or let its key wait and return
+        False. `key` is None for a row that blocks nothing. `take_next_trials` and `take_keyless` return whose turn has
+        come."""
         self._prune()
         free = not self._accused and not any(self.keyless.values()) and self._count_room() > 0
         if not self._charged if row.accused else free:
@@ -76,7 +79,8 @@ class Charges:
         return False
 
     def take_next_trials(self) -> Iterator[tuple[Partition, Key]]:
-        """Yield the blocked keys whose suspects may be charged now, accused suspects first."""
+        """Remove and yield the blocked keys whose suspect events may be charged and run now. Accused events, recorded
+        as running at a death, come first."""
         self._prune()
         if self._accused:
             if not self._charged:
@@ -85,7 +89,8 @@ class Charges:
             yield from _take_next(self._others, self._count_room())
 
     def take_keyless(self) -> set[int]:
-        """Return the partitions whose suspects that block nothing may be charged now."""
+        """Remove and return the partitions whose suspect rows that block nothing may be charged (have an attempt saved)
+        and run now."""
         self._prune()
         accused = bool(self._accused) or any(self.keyless.values())
         if self._charged if accused else not self._count_room():

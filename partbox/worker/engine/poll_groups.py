@@ -29,23 +29,27 @@ class PollGroups:
         self.bits = bits(self.caught_up)
 
     def stay(self, shared: Page) -> None:
-        """Keep the shared page as the base of partitions that are behind; a quick poll moves the others on."""
+        """Let partitions that are behind keep the `shared` page as their own base, before a quick poll moves the other
+        partitions to a later page."""
         for each in self.behind:
             each.cursor.stay(shared)
 
     def have_backlogs(self) -> bool:
-        """Return True if all partitions that are behind have a backlog, and none is in a cut page."""
+        """Return True if each partition that is behind has more unread records than its last page had room for, and
+        none is in a cut page."""
         return all(each.cursor.full and each.cursor.cut is None for each in self.behind)
 
     def backlogs(self) -> int:
-        """Return the number of partitions in `together` that have a backlog."""
+        """Return the number of partitions polled together (in `together`) that have more unread records than their last
+        page had room for."""
         return sum(each.cursor.full for each in self.together)
 
     def in_lockstep(self) -> bool:
-        """Return True if all partitions in `together` were read from the shared page."""
+        """Return True if all partitions that are polled together (in `together`) were last read from the page that they
+        share."""
         return all(each.cursor.lockstep for each in self.together)
 
 
 def cursors_of(partitions: Sequence[Partition]) -> list[Cursor]:
-    """Return the cursors of these partitions, which only the poller's thread moves."""
+    """Return the reading positions (cursors) of these partitions. Only the poller's thread moves them."""
     return [each.cursor for each in partitions]

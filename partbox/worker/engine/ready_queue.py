@@ -13,28 +13,32 @@ SEARCHED = 4
 
 
 class RunQueue(Protocol):
-    """A queue of lanes that are ready to run. Every method needs the engine's lock."""
+    """A queue of lanes (each has the events of one key) that are ready for a runner to take. Every method needs the
+    engine's lock."""
 
     def __len__(self) -> int:
-        """Return the number of lanes in the queue."""
+        """Return the number of lanes (queues of the events of one key) that are ready to run."""
         ...
 
     def add(self, lanes: Sequence[Lane], *, due: bool) -> None:
-        """Add lanes that are ready. `due` means that their events were parked and are due."""
+        """Add lanes that are ready to run. `due` means that their events had been parked (set aside), and that their
+        time has come."""
         ...
 
     def take(self) -> list[Lane]:
-        """Remove and return the lanes that one runner should run next."""
+        """Remove and return the lanes (queues of the events of one key) that one runner should run next."""
         ...
 
     def take_joining(self, joining: Callable[[Lane], int], most: int) -> list[Lane]:
-        """Remove and return lanes until `most` of their events join; `joining` counts a lane's events."""
+        """Remove and return lanes whose events can join a list of events for one handler, until `most` events join.
+        `joining` counts the events of a lane that can."""
         ...
 
 
 class ReadyQueue:
-    """Two queues, of new events and of due parked events, which share the handlers 2:1 (DESIGN 7). The caller holds the
-    lock. A lone runner takes up to `bundle` lanes of new events at once, because no other runner could take them."""
+    """The queue of lanes that are ready to run, in two parts: new events and due parked events share the handlers 2:1
+    (DESIGN 7). The caller holds the lock. A lone runner takes up to `bundle` lanes of new events at once, because no
+    other runner could take them."""
 
     __slots__ = ("_bundle", "_rotation", "due", "fresh")
 
@@ -51,7 +55,8 @@ class ReadyQueue:
         (self.due if due else self.fresh).extend(lanes)
 
     def take(self) -> list[Lane]:
-        """Remove and return the next lanes: two with new events for each with a due one."""
+        """Remove and return the next lanes to run: two lanes with new events for each lane with a parked event that is
+        due."""
         fresh, due = self.fresh, self.due
         if self._bundle > 1 and not due:
             return [fresh.popleft() for _ in range(min(self._bundle, len(fresh)))]
@@ -59,7 +64,8 @@ class ReadyQueue:
         return [due.popleft() if due and (self._rotation == 0 or not fresh) else fresh.popleft()]
 
     def take_joining(self, joining: Callable[[Lane], int], most: int) -> list[Lane]:
-        """Remove and return lanes until `most` of their events join. Other lanes go to the end."""
+        """Remove and return lanes whose events can join a list for one handler, until `most` events join. Lanes without
+        such events go to the end."""
         found: list[Lane] = []
         left = most
         for queue in (self.fresh, self.due):

@@ -19,7 +19,8 @@ READY = Verdict(RowState.READY, 0, None, True, None)
 
 
 class PartitionSave(NamedTuple):
-    """The next save of one partition: its cursor, changed and deleted rows, and perhaps a progress note."""
+    """The changes that one save writes for one partition: its cursor, changed and deleted rows of parked events, and
+    perhaps a progress note."""
 
     partition: Partition
     incarnation: int
@@ -37,23 +38,24 @@ class PartitionSave(NamedTuple):
 
     @property
     def tenure(self) -> Tenure:
-        """The ownership that the save belongs to."""
+        """The ownership of the partition (its number and epoch) to which the save belongs."""
         return self.partition.tenure
 
     @property
     def rows(self) -> int:
-        """The number of rows that the save writes or deletes for single events."""
+        """The number of rows for single events that the save writes or deletes: parked, deleted and ignored events."""
         return len(self.parks) + len(self.done_ids) + len(self.ignored)
 
     def saving(self) -> CursorSave:
-        """Return the cursor in the form that the save statement takes."""
+        """Return the partition's cursor as an argument of the save statement. An idle save gives no last record id."""
         page = self.target.page
         last_id = None if self.is_idle else self.target.last_id
         return CursorSave(self.partition.number, self.partition.epoch, page.snapshot, last_id, page.floor, self.release)
 
 
 class UnsavedWork(NamedTuple):
-    """The size of the next save: the number of its partitions, and of the records that are finished there."""
+    """A summary of the work that waits for the next save: its size in partitions and finished records, and whether it
+    is urgent."""
 
     partitions: int
     finished: int
@@ -67,7 +69,7 @@ class UnsavedWork(NamedTuple):
 
 # Each method is a single critical section, so the content of a save belongs to one moment, and so does its commit.
 class Saves:
-    """The methods of the saver."""
+    """The operations of the saver, the thread that writes cursors and parked events to the database."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
@@ -75,12 +77,13 @@ class Saves:
 
     @property
     def has_waiting_suspects(self) -> bool:
-        """True if suspects wait for a save that gives them their turn. Needs no lock."""
+        """True if events that may have killed a process wait for a save that gives them their turn to run. Needs no
+        lock."""
         return self._state.charges.waiting
 
     @under_lock
     def unsaved(self) -> UnsavedWork:
-        """Return the size of the next save."""
+        """Return how much work waits for the next save, in partitions and finished records, and how urgent it is."""
         dirty = self._state.dirty
         return UnsavedWork(
             len(dirty),
@@ -92,17 +95,19 @@ class Saves:
 
     @under_lock
     def gather(self, now: float) -> list[PartitionSave]:
-        """Collect the saves of all dirty partitions, except partitions that a transaction is going to save."""
+        """Collect the unsaved changes of all partitions that have any, except partitions that a transaction is going to
+        save."""
         return [gather(partition, now) for partition in self._state.take_dirty()]
 
     @under_lock
     def filter_owned(self, saves: Iterable[PartitionSave]) -> list[PartitionSave]:
-        """Return the gathered saves whose partitions ownership has not lost meanwhile."""
+        """Return the gathered saves, except saves of partitions that this process has lost since the gathering."""
         return [save for save in saves if not save.partition.lost]
 
     @under_lock
     def note_committed(self, saves: Sequence[PartitionSave], now: float) -> list[int]:
-        """Record that saves are committed, and wake waiting threads. Return the numbers of released partitions."""
+        """Record that these saves are committed, and wake threads that waited for them. Return the numbers of the
+        partitions that were released."""
         # A released partition is dropped under the same lock, before a tick could take it for lost.
         note_committed(self._state, saves, now)
         if any(save.release or save.rows for save in saves):
@@ -114,7 +119,8 @@ class Saves:
 
     @under_lock
     def advance_idle(self, before: float) -> None:
-        """Mark partitions for a save if their last save is older than `before` (EVIDENCE B4)."""
+        """Let the cursors of idle partitions move on in the database: request a save of each partition that was last
+        saved before `before` (EVIDENCE B4)."""
         for partition in self._state.partitions.values():
             if partition.last_save.at < before and not partition.is_stopping:
                 # The cursor may have moved with the horizon.
@@ -122,8 +128,8 @@ class Saves:
 
 
 def gather(partition: Partition, now: float) -> PartitionSave:
-    """Collect the save of one partition. A draining partition without running handlers is released. The caller holds
-    the lock."""
+    """Collect the unsaved changes of one partition for a save. A draining partition without running handlers is
+    released by the save. The caller holds the lock."""
     draining = partition.draining
     # No cursor inside a cut page is saved: the rest of the page is read first, and parked (DESIGN 5).
     release = draining and partition.running == 0 and partition.cursor.cut is None
@@ -152,7 +158,8 @@ def gather(partition: Partition, now: float) -> PartitionSave:
 
 
 def save_arguments(saves: Sequence[PartitionSave]) -> tuple[list[CursorSave], list[SaveEntry], list[int]]:
-    """Return the arguments of the save statement: cursors, rows to write, and ids of rows to delete."""
+    """Return the arguments of the save statement for these gathered saves: cursors, rows to write, and ids of rows to
+    delete."""
     parks = (pending.park for save in saves for pending in save.parks)
     notes = (save.note for save in saves if save.note is not None)
     return (
@@ -163,7 +170,8 @@ def save_arguments(saves: Sequence[PartitionSave]) -> tuple[list[CursorSave], li
 
 
 def note_committed(state: EngineState, saves: Sequence[PartitionSave], now: float) -> None:
-    """Record that these saves are committed, and drop released partitions. The caller holds the lock."""
+    """Record in memory that these saves are committed, let parked events that waited for them run, and drop released
+    partitions. The caller holds the lock."""
     for save in saves:
         partition = save.partition
         if partition.incarnation != save.incarnation:

@@ -28,7 +28,7 @@ LANE_COST = 0.00002
 
 
 class NoLane(Enum):
-    """The reason why a runner gets no lane."""
+    """The reason why a runner that asks for events to run gets no lane (queue of the events of one key)."""
 
     IDLE = "no lane is ready"
     WATCH = "no lane is ready, and a line runs of which some may have to be sorted out"
@@ -38,7 +38,8 @@ class NoLane(Enum):
 
 
 class LaneProgress(NamedTuple):
-    """The progress of a running shared lane: the start of its current event, and the number of events behind."""
+    """The progress of a running shared lane (one queue for all keys): the start of its current event, and the number of
+    events that wait behind it."""
 
     # Monotonic seconds.
     started: float
@@ -46,7 +47,8 @@ class LaneProgress(NamedTuple):
 
 
 class WatchedLanes(NamedTuple):
-    """The running shared lanes that blocked other events, as the watcher saw them at time `at`."""
+    """A snapshot, taken at time `at`, of the running shared lanes (queues for all keys) in which a slow or waiting
+    handler may hold up events of other keys."""
 
     # Monotonic seconds.
     at: float
@@ -77,8 +79,9 @@ class WatchedLanes(NamedTuple):
 # (`split_if_waiting`). A task of the loop that finds no lane knows that all running lanes wait, since only one task
 # computes at a time. So the loop splits a lane as soon as a slot is free, and not before.
 class LaneScheduler:
-    """The scheduler of the lanes of one process, for runner threads, the event loop, the transactor and monitoring.
-    `shared_lanes` is true if new events may wait in shared lanes, which depends on the kinds of the handlers."""
+    """The scheduler that gives lanes (queues of the events of one key) to runner threads, the event loop and the
+    transactor, and reports them to monitoring. `shared_lanes` is true if new events may wait in shared lanes, which
+    depends on the kinds of the handlers."""
 
     # Takes a lane whose next event is transactional. Set by `Transactions`, called with the The caller holds the lock.
     transact: Callable[[Lane], object]
@@ -114,23 +117,26 @@ class LaneScheduler:
 
     @property
     def may_share_lanes(self) -> bool:
-        """True if new events may join shared lanes. The caller holds the lock."""
+        """True if new events of all keys of a partition may wait in one shared lane, which costs less than lanes by
+        key. The caller holds the lock."""
         return self._uses_shared_lanes and self.limited is None and not self._split_period.is_active
 
     @property
     def is_full(self) -> bool:
-        """True if as many handlers run as `concurrency` allows. The caller holds the lock."""
+        """True if no further handler may start, because as many run as `concurrency` allows. The caller holds the
+        lock."""
         return len(self._running) - len(self._joined) >= self._concurrency
 
     @property
     def is_supplied(self) -> bool:
-        """True if enough lanes are ready for every runner. The caller holds the lock."""
+        """True if at least as many lanes are ready to run as handlers may run at once, enough for every runner. The
+        caller holds the lock."""
         return len(self._ready) >= self._concurrency
 
     def next(self, ended: Sequence[Lane], now: float, *, trusted: bool, waits: bool) -> list[Lane] | NoLane:
-        """End the lanes in `ended` and return the next lanes to run, or the reason why there are none. With IDLE or
-        FULL, a runner that `waits` must wait for a call. `trusted` is true if a handler may start now, within the
-        lease. `now` is in monotonic seconds."""
+        """End the lanes that a runner has run (`ended`), and return the next lanes for it, or the reason why there are
+        none. With IDLE or FULL, a runner that `waits` must wait for a call. `trusted`: a handler may start at `now`
+        (monotonic seconds), within the lease."""
         # Lanes end, the next lanes are found, and they start or the runner counts as idle, all under one lock: no call
         # is missed.
         with self._lock:
@@ -165,7 +171,7 @@ class LaneScheduler:
 
     @under_lock
     def split_blocking_lanes(self, before: WatchedLanes, now: float, *, in_time: bool) -> WatchedLanes:
-        """Split shared lanes whose handlers wait or are slow, and that blocked others at the check `before` already.
+        """Split shared lanes whose slow or waiting handlers held up other events at the check `before` and still do.
         Return the lanes that still block, for the next check. `in_time` is true if the watcher got the interpreter at
         once."""
         # Under the lock the runner of a lane takes no more events from it, and lanes are either ready or not.
@@ -191,7 +197,8 @@ class LaneScheduler:
         return WatchedLanes(now, in_time, shared_lanes)
 
     def split_if_waiting(self, shared_lane: SharedLane, now: float) -> None:
-        """Split a shared lane whose async handler waits, if a slot is free for the events behind."""
+        """Let the events behind a waiting async handler go on: split its shared lane into lanes by key, if a slot is
+        free for them."""
         if self._concurrency > 1 and (self.can_watch or (shared_lane.queue and self._has_free_runner)):
             with self._lock:
                 if self.can_watch:
@@ -200,22 +207,23 @@ class LaneScheduler:
 
     @under_lock
     def stop_watching(self, *, called: bool) -> bool:
-        """Stop watching and return True, if the watcher was `called` or no shared lane blocks other events."""
+        """End the watch over shared lanes and return True, if its runner was `called` to other work or no shared lane
+        blocks other events. Return False to watch on."""
         # Under the lock, a lane that grows is either seen by the watcher, or a runner is called to watch it.
         self._has_watcher = not called and bool(self._list_blocking())
         return not self._has_watcher
 
     @under_lock
     def end(self, lanes: Sequence[Lane]) -> None:
-        """End lanes that ran as one handler, and offer the free slot to another runner."""
+        """End lanes whose events ran together as one handler call, and offer the free slot to another runner."""
         # The lanes end and their slot gets free in one step.
         self._end(lanes)
         self._fill_slot()
 
     @under_lock
     def take(self, to: Destination, per_lane: int, most: int, now: float) -> list[Lane]:
-        """Start and return ready lanes whose next events join a list of the handler `to`. Each lane gives at most
-        `per_lane` events, and all lanes together `most`."""
+        """Start and return ready lanes whose next events can be handled in one list by the handler `to`. Each lane
+        gives at most `per_lane` events, and all lanes together `most`."""
         joining = partial(_count_joining, to, per_lane)
         if to.limit_key is not None and self.limited is not None:
             found = self.limited.take_joining(joining, most, to.limit_key)
@@ -226,20 +234,22 @@ class LaneScheduler:
 
     @under_lock
     def hand_to_transactor(self, lane: Lane) -> None:
-        """Send this running lane to the transactor when it ends, because its next event is transactional."""
+        """Mark a running lane so that it goes to the transactor when it ends, because its next event has a
+        transactional handler."""
         # Read when the lane ends.
         self._transactional.add(lane)
 
     @under_lock
     def stop(self) -> None:
-        """Start no more handlers. Runners exit when their current handlers have ended."""
+        """Start no more handlers in this process. Runners exit when their current handlers have ended."""
         self._stopped = True
         # Under the lock, each runner either sees the stop when it looks, or counts as idle and is called here.
         while self._call_runner():
             pass
 
     def disown(self) -> None:
-        """Give up all partitions in a forked child process. Nothing runs or is saved there any more."""
+        """Give up all partitions in a forked child process, which has only a copy of them. No handler starts there and
+        nothing is saved any more."""
         # The lock may be held by a thread of the parent, which does not exist in this process.
         self._lock._at_fork_reinit()  # type: ignore[attr-defined]
         with self._lock:
@@ -250,13 +260,14 @@ class LaneScheduler:
 
     @under_lock
     def running(self) -> list[Lane]:
-        """Return the lanes whose handlers run now."""
+        """Return the lanes (queues of one key) whose current event has a running handler, without an outcome so far."""
         # The lock is needed because lanes start and end meanwhile.
         return [lane for lane in self._running if lane.current is not None and not lane.has_ended(lane.current)]
 
     @under_lock
     def hung_since(self) -> float | None:
-        """Return since when (monotonic seconds) no runner takes a ready lane although no handler runs, or None."""
+        """Detect that all runners hang outside of handlers: return the time (monotonic seconds) since which no runner
+        takes a ready lane although no handler runs, or None."""
         # All runners are hired and busy, and none of them is in a handler: they hang somewhere else.
         taken = self._hired >= self._concurrency and not self._idle and self._ready and not self._stopped
         handles = any(lane.current is not None and not lane.has_ended(lane.current) for lane in self._running)
@@ -264,19 +275,20 @@ class LaneScheduler:
 
     @under_lock
     def list_handling(self) -> list[Lane]:
-        """Return one lane for each handler that runs now. A list counts once, with its first lane."""
+        """Return one lane for each handler call that runs now. A call with a list of events from several lanes counts
+        once, with its first lane."""
         return [lane for lane in self._running if lane.current is not None and lane not in self._joined]
 
     def run_or_watch(self, shared_lanes: Sequence[SharedLane]) -> None:
-        """Queue shared lanes that got more events, and have the running lanes among them watched. The caller holds the
-        lock."""
+        """Queue shared lanes that got more events, so that runners take them. If a lane runs already, a runner is
+        called to watch whether it blocks others. The caller holds the lock."""
         self.make_ready([shared_lane for shared_lane in shared_lanes if not shared_lane.running])
         if not self._has_watcher and any(shared_lane.running for shared_lane in shared_lanes):
             self._call_watcher()
 
     def make_ready(self, lanes: Sequence[Lane], *, due: bool = False) -> None:
-        """Queue lanes for runners, and call or hire the runners. `due`: their parked events are due. The caller holds
-        the lock."""
+        """Queue lanes to be run, and call idle runners or hire new ones for them. `due`: the lanes hold parked events
+        whose time has come. The caller holds the lock."""
         for lane in lanes:
             # A lane whose key the shared lane runs becomes ready when that turn ends.
             lane.is_active = not lane.partition.shared_lane.runs_key(lane.key)
@@ -287,9 +299,9 @@ class LaneScheduler:
                 return
 
     def evict_slow(self, partitions: Collection[Partition], now: float) -> None:
-        """Park slow events of partitions whose windows are full, so that their cursors can move on. The caller holds
-        the lock. A running event is slow after `SLOW_AFTER` seconds. Events that wait too long for a permit are parked
-        as well."""
+        """Park (set aside) slow events of partitions with full windows, so that their cursors can move on. The caller
+        holds the lock. A running event is slow after `SLOW_AFTER` seconds. Events that wait too long for a permit are
+        parked as well."""
         late = now - SLOW_AFTER
         for lane in [lane for lane in self._running if lane.started < late and lane.partition in partitions]:
             self._outcomes.evict_slow(lane)
@@ -301,25 +313,28 @@ class LaneScheduler:
                 self.limited.evict(limit_key, lane, self._outcomes.evict(lane, delay, now))
 
     def begin(self, lane: Lane, now: float) -> None:
-        """Start a lane in the transactor rather than in a runner. The caller holds the lock."""
+        """Mark a lane as running in the transactor, which handles events in transactions, rather than in a runner. The
+        caller holds the lock."""
         self._begin([lane], now)
 
     def end_transactional(self, lane: Lane) -> None:
-        """End a lane of the transactor. If the lane has more events, they stay with the transactor. The caller holds
-        the lock."""
+        """End the run of a lane in the transactor. If the lane has more events, they stay with the transactor. The
+        caller holds the lock."""
         self._transactional.add(lane)
         self._end([lane])
         self._fill_slot()
 
     def limit(self, limited: LimitedQueue | None) -> None:
-        """Queue lanes in `limited`, or in the unlimited queue if that is None. The caller holds the lock."""
+        """Begin or end the use of handler limits: queue ready lanes in `limited`, or in the unlimited queue if
+        `limited` is None. The caller holds the lock."""
         self.limited, self._ready = limited, self.unlimited if limited is None else limited
         if limited is not None:
             # A limited queue gives turns to lanes by key, so no event may wait in a shared lane.
             self._split(each.shared_lane for each in self._state.partitions.values() if not each.is_stopping)
 
     def call_runners(self, lanes: int) -> None:
-        """Call or hire runners for this number of lanes. The caller holds the lock."""
+        """Wake idle runners, or hire new ones, for this number of lanes that are ready to run. The caller holds the
+        lock."""
         for _ in range(min(lanes, self._concurrency)):
             if not self._call_runner() and not self._hire_runner():
                 return
@@ -329,7 +344,7 @@ class LaneScheduler:
         return bool(self._idle) or self._hired < self._concurrency
 
     def _call_runner(self) -> bool:
-        """Call an idle runner. Return False if there is none."""
+        """Wake one idle runner for a lane that is ready to run. Return False if no runner is idle."""
         if not self._idle:
             return False
         self._idle -= 1
@@ -337,7 +352,7 @@ class LaneScheduler:
         return True
 
     def _hire_runner(self) -> bool:
-        """Hire one more runner. Return False if all are hired."""
+        """Start one more runner, up to `concurrency`. Return False if all of them exist already."""
         if self._hired >= self._concurrency:
             return False
         self._hired += 1
@@ -368,14 +383,15 @@ class LaneScheduler:
         return lanes
 
     def _list_blocking(self) -> list[SharedLane]:
-        """Return the running shared lanes that hold up other events of their partitions."""
+        """Return the running shared lanes (queues for all keys) in which other events of the partition wait behind the
+        current one."""
         shared_lanes = (
             lane for lane in self._running if isinstance(lane, SharedLane) and not lane.partition.is_stopping
         )
         return [shared_lane for shared_lane in shared_lanes if shared_lane.queue or shared_lane.has_unreported_lanes]
 
     def _count_in_lists(self) -> int:
-        """Return the number of events in running lists."""
+        """Return the number of events from shared lanes that runners handle now in calls with a list of events."""
         return sum(len(lane.in_hand) for lane in self._running if isinstance(lane, SharedLane))
 
     def _end(self, lanes: Sequence[Lane]) -> None:
@@ -387,7 +403,8 @@ class LaneScheduler:
             self.make_ready(again)
 
     def _end_lane(self, lane: Lane) -> Iterable[Lane]:
-        """End a lane, and return the lanes that runners go on with: the lane itself, or the lanes of its split."""
+        """End the run of a lane, and return the lanes that runners go on with: the lane itself if it has more events,
+        or the lanes into which it was split."""
         partition = lane.partition
         self._running.discard(lane)
         if self._joined:

@@ -6,7 +6,8 @@ MAX_TYPES = 64
 
 
 class SharedLaneTypes:
-    """The types of all waiting events and perhaps of others; `known` is None if there are too many."""
+    """The event types that may occur in a shared lane: all types of the waiting events, and perhaps others. `known` is
+    None if there are too many."""
 
     __slots__ = ("known",)
 
@@ -14,7 +15,7 @@ class SharedLaneTypes:
         self.known: Set[str] | None = None
 
     def add(self, types: Set[str], *, replace: bool) -> None:
-        """Add the types of events that join the lane. `replace` forgets all earlier types."""
+        """Record the event types of events that join the shared lane. `replace` forgets all earlier types."""
         if replace:
             self.known = types
         elif self.known is not None and not types <= self.known:

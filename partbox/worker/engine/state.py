@@ -18,13 +18,13 @@ from partbox.worker.engine.poison import Charges
 RECHECK_AFTER = 0.05  # seconds
 
 
-def _ignore(*_: object, **__: object) -> None:
-    """Do nothing."""
+def _ignore(*_: object, **__: object) -> None: ...
 
 
 @dataclass(slots=True)
 class WakeCalls:
-    """Callbacks that wake other threads. The engine's lock may be held, so no callback may block or take it."""
+    """The callbacks by which the engine wakes the other threads of the worker process. The engine's lock may be held,
+    so no callback may block or take it."""
 
     # Wakes the poller: there is room to read more.
     poll: Callable[[], object] = _ignore
@@ -47,7 +47,8 @@ class WakeCalls:
 
 
 class EngineState:
-    """The state that the parts of the engine share. Every method needs `lock` to be held."""
+    """The memory that all parts of the engine share: the lock, the owned partitions, unsaved partitions and wake-up
+    times. Every method needs `lock` to be held."""
 
     def __init__(self, concurrency: int = 1) -> None:
         self.lock = Lock()
@@ -69,7 +70,7 @@ class EngineState:
         self._ticket = count()
 
     def mark_dirty(self, partition: Partition) -> None:
-        """Add a partition to the next save, and wake the saver."""
+        """Record that a partition has changes to save, so that the next save includes it, and wake the saver."""
         if partition not in self.dirty:
             self.dirty.add(partition)
             self.wakes.save()
@@ -78,15 +79,15 @@ class EngineState:
             self.wakes.release()
 
     def take_dirty(self) -> list[Partition]:
-        """Return the partitions that have something to save, and clear the set. Partitions in which a transactional
-        handler runs are left out, because its transaction saves them. A partition that was released may be in the set
-        again, if a lane that started nothing touched it after the release was gathered."""
+        """Remove and return all partitions that have something to save. Left out are partitions in which a
+        transactional handler runs, because its transaction saves them, and partitions that a lane touched after their
+        release was gathered."""
         dirty = [each for each in self.dirty if not each.lost and not each.in_transaction and self._is_current(each)]
         self.dirty.clear()
         return dirty
 
     def drop(self, partition: Partition) -> None:
-        """Remove a partition that was released or lost, unless a later tenure has replaced it."""
+        """Remove a released or lost partition from memory, unless this process has claimed it again meanwhile."""
         if self._is_current(partition):
             del self.partitions[partition.number]
 
@@ -94,15 +95,16 @@ class EngineState:
         return self.partitions.get(partition.number) is partition
 
     def wake(self, partition: Partition, key: Key) -> None:
-        """Schedule a wake-up for the time at which a parked row of the key may run, if there is such a time."""
+        """Schedule a look at the parked rows of a key for the time at which the first of them may run, if there is such
+        a time."""
         chain = partition.parked.chains.get(key)
         at = chain.wakes_at() if chain else None
         if at is not None:
             heapq.heappush(self._wakeups, (at, next(self._ticket), partition, partition.incarnation, key))
 
     def pop_wakeup(self, now: float) -> tuple[Partition, Key] | None:
-        """Return the next partition and key whose wake-up time has come by `now` (monotonic seconds), or None. If the
-        partition may not begin yet, the key is put back for `RECHECK_AFTER` seconds later."""
+        """Remove and return the next partition and key with parked rows to run at `now` (monotonic seconds), or None.
+        If handlers of the partition may not start yet, the key comes again `RECHECK_AFTER` seconds later."""
         while self._wakeups and self._wakeups[0][0] <= now:
             _, _, partition, incarnation, key = heapq.heappop(self._wakeups)
             if key not in partition.parked.chains or partition.incarnation != incarnation or partition.is_stopping:
@@ -113,20 +115,23 @@ class EngineState:
         return None
 
     def put_back_rows(self, partition: Partition, key: Key, rows: list[ParkedRow]) -> None:
-        """Return loaded rows of a key to the waiting stage, and schedule their next wake-up."""
+        """Mark parked rows of a key that were loaded, but are not run, as waiting again, and schedule the time at which
+        they may run."""
         for row in rows:
             row.put_back()
         self.wake(partition, key)
 
     def wake_next_trials(self) -> None:
-        """Schedule the keys whose suspect rows may be charged now, and wake the poller."""
+        """Schedule the keys with suspect rows (events that may have killed a process) whose turn to be charged and run
+        has come, and wake the poller."""
         if self.charges.waiting:
             for partition, key in self.charges.take_next_trials():
                 self.wake(partition, key)
             self.wakes.interrupt_poller()
 
     def park_followers(self, partition: Partition, keys: Sequence[Key]) -> None:
-        """Park the events that wait in memory for keys that have become blocked."""
+        """Park the events that wait in memory and belong to these keys, because an earlier event of their key is found
+        to block them."""
         for key in keys:
             lane, chain = partition.lanes.get(key), partition.parked.chains.get(key)
             if lane is not None and chain is not None and lane.queue and not chain.caught_up():
@@ -134,9 +139,10 @@ class EngineState:
                 self.mark_dirty(partition)
 
     def awaits_saves(self) -> bool:
-        """Return True if the poller may have more to do after the next save."""
+        """Return True if a save may give the poller more to do, because there is a backlog of records or parked rows
+        wait for a time."""
         return self.backlog or bool(self._wakeups)
 
     def next_wakeup(self) -> float | None:
-        """Return the earliest wake-up time in monotonic seconds, or None."""
+        """Return the earliest time, in monotonic seconds, at which parked rows of a key may run, or None."""
         return self._wakeups[0][0] if self._wakeups else None

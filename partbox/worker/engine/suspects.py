@@ -8,9 +8,9 @@ from partbox.protocol.rows import StoredRow
 
 @dataclass(slots=True)
 class Suspects:
-    """The suspects of one tenure: new records up to the last id that a dead owner had read. The caller holds the lock.
-    There are at most as many suspects as its window held, all in the first uncut page, because the dead owner cannot
-    have had any later record (DESIGN 7, poison). `left` is the number that may still come."""
+    """The records of one partition that may have killed its last owner: new records, at most its window of them, up to
+    the last id that it had read, all in the first uncut page, as it cannot have had later ones (DESIGN 7, poison).
+    `left` is the number that may still come. The caller holds the lock."""
 
     # Rows that a dead owner had charged, and this owner has not.
     _accused: set[int] = field(default_factory=set)
@@ -19,20 +19,23 @@ class Suspects:
     left: int = 0
 
     def begin(self, until: int | None, window: int) -> None:
-        """Start to read from the saved cursor; `until` is None if the last owner did not die."""
+        """Decide which new records of a partition are suspects: all up to the id `until`, which a dead owner may have
+        read. `until` is None if the last owner did not die."""
         self._until = until or 0
         self.left = window if self._until else 0
 
     def note_reread(self) -> None:
-        """Record that from now on a row that is stored as started was started by this process."""
+        """Record that the partition was read anew: from now on, a parked row stored as started was started by this
+        process, and not by a dead one."""
         self._first_incarnation = False
 
     def includes(self, record_id: int) -> bool:
-        """Return True if a new record with this id is a suspect."""
+        """Return True if the new record with this id may have killed the partition's last owner."""
         return self.left > 0 and record_id <= self._until
 
     def mark_suspect(self, stored: StoredRow, row: ParkedRow) -> None:
-        """Mark the row if it is suspect or accused, and ignore a charge made by this process."""
+        """Mark a parked row that may have killed a process (suspect), or was stored as started by a dead one (accused).
+        Ignore a charge made by this process."""
         if stored.started and self._first_incarnation:
             self._accused.add(row.id)
         accused = stored.started and row.id in self._accused
@@ -41,6 +44,7 @@ class Suspects:
             row.mark_suspect(accused=accused)
 
     def charged(self, row: ParkedRow) -> None:
-        """Record that the row's charge is committed, and counts for this owner from now on."""
+        """Record that an attempt of this row was committed before its run (its charge), so that the attempt counts for
+        this owner from now on."""
         row.attempts += 1
         self._accused.discard(row.id)

@@ -14,7 +14,8 @@ EventFilter = Callable[[DeliveredEvent], bool]
 
 @dataclass(slots=True)
 class _PartitionQueue:
-    """The waiting lanes of one partition: by the id of a new event at the head, or with a parked event."""
+    """The lanes of one partition that wait for the transactor: lanes with a new event at the head, by its id, and lanes
+    with a parked event."""
 
     new: dict[int, Lane] = field(default_factory=dict)
     parked: dict[Lane, None] = field(default_factory=dict)
@@ -30,8 +31,8 @@ class _PartitionQueue:
         return min((lane.queue[0].id for lane in (*self.new.values(), *self.parked) if lane.queue), default=None)
 
     def take(self, partition: Partition, taken: Container[int], fits: EventFilter | None) -> Lane | None:
-        """Remove and return a lane whose head may run now, or None. A parked event may run if the saved cursor has
-        passed it, and a new one if it is the next in line. Otherwise the save of the transaction would not pass it
+        """Remove and return a lane whose first event may run in the transaction now, or None: a parked event that the
+        saved cursor has passed, or the new event next in line. Otherwise the save of the transaction would not pass it
         (DESIGN 6)."""
         for lane in self.parked:
             head = lane.queue[0] if lane.queue else None
@@ -47,7 +48,7 @@ class _PartitionQueue:
         return self.new.pop(id) if fits is None or fits(waiting.queue[0]) else None
 
     def take_stale(self) -> list[Lane]:
-        """Remove and return the lanes whose head was parked or read again since they were added."""
+        """Remove and return the lanes whose first event has been parked or read again since they joined the queue."""
         new = [id for id, lane in self.new.items() if not (lane.queue and _is_new(lane.queue[0], id))]
         parked = [lane for lane in self.parked if not lane.queue or lane.queue[0].parked is None]
         for lane in parked:
@@ -56,26 +57,27 @@ class _PartitionQueue:
 
 
 class TransactionQueue:
-    """The waiting lanes of one process, by partition; the first partition has the next turn. The caller holds the
-    lock."""
+    """The queue of lanes whose next event must run in a transaction, by partition; the first partition has the next
+    turn. The caller holds the lock."""
 
     def __init__(self) -> None:
         self._queues: dict[Partition, _PartitionQueue] = {}
 
     def __bool__(self) -> bool:
-        """Return True if a lane may wait. Safe without the lock."""
+        """Return True if a lane may wait for the transactor. This is safe without the lock."""
         return bool(self._queues)
 
     def add(self, lane: Lane) -> None:
-        """Add a lane whose first event is transactional."""
+        """Add a lane to the queue for the transactor, because its first event has a transactional handler."""
         self._queues.setdefault(lane.partition, _PartitionQueue()).add(lane)
 
     def clear(self) -> None:
-        """Remove all lanes, because their events are read again."""
+        """Remove all lanes from the queue for the transactor, because their events will be read again."""
         self._queues.clear()
 
     def put_lowest_first(self) -> int | None:
-        """Move the partition with the lowest waiting id to the front; return that id, or None."""
+        """Give the next turn to the partition whose waiting events have the lowest record id. Return that id, or None
+        if nothing waits."""
         heads = {partition: queue.lowest_id() for partition, queue in self._queues.items()}
         found = [(id, partition) for partition, id in heads.items() if id is not None]
         if not found:
@@ -85,18 +87,20 @@ class TransactionQueue:
         return id
 
     def move_to_front(self, partition: Partition) -> None:
-        """Move a partition to the front, if it has lanes here."""
+        """Give this partition the next turn in the transactor, if it has lanes that wait."""
         if partition in self._queues:
             self._queues = {partition: self._queues[partition]} | self._queues
 
     def move_to_back(self, partitions: Iterable[Partition]) -> None:
-        """Move these partitions to the end, so that others come first."""
+        """Give these partitions the last turns in the transactor, so that waiting lanes of other partitions come
+        first."""
         for partition in partitions:
             if partition in self._queues:
                 self._queues[partition] = self._queues.pop(partition)
 
     def take(self, taken: TakenRecords, fits: EventFilter | None = None) -> Lane | None:
-        """Remove and return a lane whose head may run after the `taken` records, or None; `fits` filters it."""
+        """Remove and return a lane whose first event may run in the current transaction, after the records in `taken`.
+        None means that there is none. `fits` restricts the events."""
         for partition, queue in list(self._queues.items()):
             if partition.is_stopping or not (queue.new or queue.parked):
                 del self._queues[partition]
@@ -108,11 +112,12 @@ class TransactionQueue:
         return None
 
     def partitions(self) -> list[Partition]:
-        """Return the partitions that have lanes here, in order."""
+        """Return the partitions that have lanes waiting for the transactor, in the order of their turns."""
         return list(self._queues)
 
     def take_stale(self) -> list[Lane]:
-        """Remove and return the lanes whose first event has changed since they were added."""
+        """Remove and return the lanes whose first event has been parked or read again since they joined the queue, so
+        that they need not wait."""
         return [lane for queue in self._queues.values() for lane in queue.take_stale()]
 
 

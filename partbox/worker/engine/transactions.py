@@ -29,7 +29,8 @@ from partbox.worker.engine.transaction_queue import TransactionQueue
 
 
 class Stage(Enum):
-    """The stage of a transaction, see the module."""
+    """The stage of a transaction in which handlers run, from their start to the commit or failure, and whether a lost
+    connection has ruined it."""
 
     RUNNING = "running"
     ENDING = "ending"
@@ -48,11 +49,12 @@ _NEXT = {
 
 
 class CalledOffError(Exception):
-    """The transaction must not commit, because its events were read anew, or belong to another owner."""
+    """The error that keeps a transaction from being committed, because its events were read anew or now belong to
+    another owner."""
 
 
 class RunOutcome(NamedTuple):
-    """An event that has run in a transaction, with its verdict, or None if it is done."""
+    """The result of an event that has run in a transaction: its lane, and its verdict, or None if the event is done."""
 
     lane: Lane
     event: DeliveredEvent
@@ -60,7 +62,8 @@ class RunOutcome(NamedTuple):
 
 
 class OpenTransaction:
-    """The state of one transaction. `conn`, `me` and `kind` are opaque values of the transactor."""
+    """The state of one transaction in which handlers run: its stage, lanes, events and outcomes. `conn`, `me` and
+    `kind` are opaque values of the transactor."""
 
     __slots__ = ("conn", "judged", "kind", "lanes", "last", "me", "stage", "taken", "undone_partition")
 
@@ -80,13 +83,14 @@ class OpenTransaction:
         self.last: dict[Partition, int] = {}
 
     def enter(self, stage: Stage) -> None:
-        """Enter the next stage."""
+        """Move the transaction to its next stage. Only the transitions that the stages allow are valid."""
         assert stage in _NEXT[self.stage], f"{self.stage} -> {stage}"
         self.stage = stage
 
 
 class Transactions:
-    """The methods of the transactor. Each is one critical section: other threads lose, save and condemn meanwhile."""
+    """The operations of the transactor, which runs handlers and saves their progress in one transaction. Each is one
+    critical section: other threads lose, save and condemn meanwhile."""
 
     def __init__(self, state: EngineState, outcomes: Outcomes, scheduler: LaneScheduler) -> None:
         self._state = state
@@ -109,19 +113,21 @@ class Transactions:
 
     @property
     def waiting(self) -> bool:
-        """True if a lane waits for the transactor. Needs no lock."""
+        """True if a lane (queue of one key) waits for the transactor, as its next event needs a transaction. Needs no
+        lock."""
         return bool(self._queue)
 
     @under_lock
     def set_connection(self, conn: Any, me: UUID | None) -> None:
-        """Run transactions on this connection, as instance `me`, after all partitions were read anew."""
+        """Let transactions run on this connection, as worker instance `me`, after all partitions were read anew."""
         # Lanes of a failed transaction end here or in `failed`, never in both.
         self._conn, self._me = conn, me
         self._end_lanes()
 
     @under_lock
     def suspend(self) -> bool:
-        """Let no transaction begin or commit. Return True if the current one commits first and must be awaited."""
+        """Keep transactions from beginning or committing until a connection is set again. Return True if the current
+        one commits first and must be awaited."""
         self._conn = None
         self._queue.clear()
         current = self._current
@@ -132,7 +138,8 @@ class Transactions:
 
     @under_lock
     def defer_close(self, conn: Any) -> bool:
-        """Return True if a transaction uses this connection. `end` then returns the connection for closing."""
+        """Return True if a transaction still uses this connection, which must not be closed yet. `end` then returns the
+        connection for closing."""
         if self._current is None or self._current.conn is not conn:
             return False
         # Under the lock the current transaction cannot end in between, and leave the connection open.
@@ -141,7 +148,7 @@ class Transactions:
 
     @under_lock
     def begin(self) -> OpenTransaction | None:
-        """Begin a transaction. Return None if there is no connection."""
+        """Begin a transaction in which transactional handlers run. Return None if there is no connection."""
         if self._conn is None or self._me is None:
             return None
         # Under the lock, no thread takes the connection away between the check and its use.
@@ -150,7 +157,8 @@ class Transactions:
 
     @under_lock
     def start_next(self, transaction: OpenTransaction, now: float) -> tuple[Lane, DeliveredEvent] | None:
-        """Start the next event that may run in this transaction. Return None if there is none."""
+        """Take the next waiting event that may run in this transaction, and record its start. Return its lane and the
+        event, or None if there is none."""
         if transaction.stage is Stage.CONDEMNED:
             return None
         # Under the lock no thread saves, drains or loses the partition between the choice and the start.
@@ -172,7 +180,8 @@ class Transactions:
 
     @under_lock
     def ran(self, transaction: OpenTransaction, judged: RunOutcome) -> None:
-        """Record that the handler of an event has ended. Outcomes count when the transaction ends."""
+        """Record that the handler of an event in this transaction has ended. The outcome counts only when the
+        transaction ends."""
         transaction.judged.append(judged)
         lane, event, verdict = judged
         # The event does not run any more, even if the transaction fails.
@@ -188,7 +197,8 @@ class Transactions:
 
     @under_lock
     def note_undone(self, transaction: OpenTransaction, lane: Lane, event: DeliveredEvent) -> bool:
-        """Record that an event's run was undone. Return False if the event was parked while it ran."""
+        """Record that the effects of an event's handler were rolled back, so that the caller puts the event back.
+        Return False if the event was parked while it ran."""
         # An event is parked or put back, not both. If it is not parked, the caller puts it back and picks no other
         # event, and its partition has the next turn.
         if lane.parked_running is event:
@@ -199,8 +209,8 @@ class Transactions:
 
     @under_lock
     def note(self, transaction: OpenTransaction, now: float) -> list[PartitionSave]:
-        """Record the outcomes of all events of a transaction, and return its saves. Raise CalledOffError if the
-        transaction must not commit. Raise RuntimeError if a cursor would not pass the effects."""
+        """Record the outcomes of all events of a transaction, and return the saves to commit with it. Raise
+        CalledOffError if the transaction must not commit. Raise RuntimeError if a cursor would not pass the effects."""
         if transaction.stage is Stage.CONDEMNED:
             raise CalledOffError("a connection was lost meanwhile")
         for lane, _, _ in transaction.judged:
@@ -220,12 +230,13 @@ class Transactions:
 
     @under_lock
     def saved(self, transaction: OpenTransaction) -> None:
-        """Record that the save is answered. The commit is next."""
+        """Record that the save statement of the transaction has been answered, so that its commit comes next."""
         transaction.enter(Stage.SAVED)
 
     @under_lock
     def note_committed(self, transaction: OpenTransaction, saves: list[PartitionSave], now: float) -> None:
-        """Record that the transaction is committed with these saves."""
+        """Record that the transaction is committed with these saves, end its lanes, and let the saver save their
+        partitions again."""
         note_committed(self._state, saves, now)
         partitions, undone_partition = _partitions_of(transaction), transaction.undone_partition
         for partition in partitions if undone_partition is None else {*partitions, undone_partition}:
@@ -242,8 +253,8 @@ class Transactions:
 
     @under_lock
     def failed(self, transaction: OpenTransaction) -> Stage:
-        """Stop transactions after a rollback, or after a COMMIT without an answer, until the saved cursors are read.
-        Return the stage in which the transaction failed, or CONDEMNED if `suspend` waits for its end."""
+        """Stop all transactions after a rollback, or after a COMMIT without an answer, until the saved cursors are
+        read. Return the stage in which this one failed, or CONDEMNED if `suspend` waits for its end."""
         if transaction.stage in (Stage.ENDING, Stage.SAVED):
             for lane, event, _ in transaction.judged:
                 lane.partition.progress.unfinish(event.id)
@@ -264,7 +275,8 @@ class Transactions:
 
     @under_lock
     def end(self, transaction: OpenTransaction) -> Any:
-        """End the transaction. Return the connection that must be closed now, or None."""
+        """Record that the transaction is over. Return the connection that must be closed now, because its closing had
+        to wait for the transaction, or None."""
         transaction.enter(Stage.OVER)
         self._current = None
         closing, self._conn_to_close = self._conn_to_close, None
@@ -272,20 +284,22 @@ class Transactions:
 
     @under_lock
     def put_lowest_first(self) -> int | None:
-        """Give the partition with the lowest waiting id the next turn. Return the id, or None."""
+        """Give the next turn in the transactor to the partition whose waiting events have the lowest record id. Return
+        that id, or None."""
         return self._queue.put_lowest_first()
 
     @under_lock
     def evict_slow(self, now: float) -> None:
-        """Park slow events of partitions with waiting lanes, and end lanes whose events went another way."""
+        """Park slow events of partitions that have lanes waiting for the transactor, and end the waiting lanes whose
+        first event was parked or read again."""
         self._scheduler.evict_slow(self._queue.partitions(), now)
         for lane in self._queue.take_stale():
             self._scheduler.begin(lane, now)
             self._scheduler.end_transactional(lane)
 
     def queue_lane(self, lane: Lane) -> None:
-        """Queue a lane for the transactor, or for runners if its first event is not transactional. The caller holds the
-        lock."""
+        """Queue a lane for the transactor if its first event has a transactional handler, and for runners otherwise.
+        The caller holds the lock."""
         if self.is_transactional(lane.queue[0]):
             self._queue.add(lane)
             self._state.wakes.transact()
@@ -293,7 +307,8 @@ class Transactions:
             self._scheduler.make_ready([lane])
 
     def _fits_kind(self, transaction: OpenTransaction, event: DeliveredEvent) -> bool:
-        """Return whether the event can run in this transaction. A transaction has one kind, and one connection."""
+        """Return True if the event can run in this transaction, which has one connection and therefore one kind of
+        handler."""
         return self.kind_of is None or self.kind_of(event) == transaction.kind
 
     def _end_lanes(self) -> None:

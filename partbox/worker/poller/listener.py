@@ -28,9 +28,9 @@ JOIN_TIMEOUT = 1.0  # seconds
 
 
 class Listener:
-    """The listening connection of one process, its thread, and its probe. Only the poller's thread uses it, except for
-    `_run` and its callees, which are the listener's thread. `is_hearing` is True from the arrival of a probe until the
-    connection is lost."""
+    """A thread with a database connection that LISTENs for notifications of new events, and a probe that tests it. Only
+    the poller's thread uses it, except for `_run` and its callees. `is_hearing`: a probe has arrived, and the
+    connection was not lost since."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -51,20 +51,22 @@ class Listener:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread. A second call does nothing, nor does a call after `stop`."""
+        """Start the thread that listens for notifications. A second call, or a call after `stop`, does nothing."""
         if self._thread is None and not self._ended.is_set():
             self._thread = threading.Thread(target=self._run, name="partbox-listener", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """End the thread. Wait for it only briefly (`JOIN_TIMEOUT`): while it connects it has nothing to finish."""
+        """Stop listening and end the thread. The wait for it is brief (`JOIN_TIMEOUT`), because a thread that still
+        connects has nothing to finish."""
         self._ended.set()
         self._close_asked.set()
         if self._thread is not None:
             self._thread.join(JOIN_TIMEOUT)
 
     def read_notifications(self) -> None:
-        """Handle all notifications that have arrived, or note that the connection is lost. The poller's thread only."""
+        """Read and handle all notifications that have arrived on the listening connection. If the connection turns out
+        to be lost, have the listener's thread reconnect. Only the poller's thread may call this."""
         conn = self._conn
         if conn is None:
             return
@@ -84,23 +86,26 @@ class Listener:
             self._close_asked.set()
 
     def take_probe(self) -> str | None:
-        """Return the probe that should be sent on the poller's connection. Each probe is returned once, then None."""
+        """Return the test notification that the poller should send to itself, to prove that notifications arrive. Each
+        probe is returned once, then None."""
         probe, self._probe_to_send = self._probe_to_send, None
         return probe
 
     def resend_probe(self, probe: str) -> None:
-        """Have `take_probe` return `probe` again, as sending failed, unless the connection that awaits it is lost."""
+        """Have `take_probe` return `probe` again after sending it failed. Does nothing if the listening connection that
+        awaits the probe is lost."""
         if self._probe_awaited == probe:
             self._probe_to_send = probe
 
     def take_callback(self) -> bool:
-        """Return True if another worker has lowered the flag and called the sleepers back since the last call."""
+        """Return True if, since the last call, another worker has lowered the flag that lets workers sleep, and called
+        all sleeping workers back to regular polling."""
         called, self._was_called_back = self._was_called_back, False
         return called
 
     def handle_notification(self, payload: str) -> None:
-        """Handle the probe or a ring, and wake the poller if it concerns this process. A ring is for all, for one
-        partition, for all sleepers (`RING_BACK`), or for a changed plan or changed parked rows."""
+        """Handle one notification, and wake the poller if it concerns this process. It is the awaited probe, or a ring
+        for all, for one partition, for all sleepers (`RING_BACK`), or for a changed plan or changed parked rows."""
         if payload == self._probe_awaited:
             self.is_hearing, self._is_loss_logged = True, False
             wakes = True
@@ -135,7 +140,8 @@ class Listener:
         return connect(dsn, lease=lease, pooler=pooler, name="partbox listener")
 
     def _serve(self, conn: WatchedConnection) -> None:
-        """Listen on `conn`, which the poller reads, until the poller reports an error or the listener stops."""
+        """Listen for notifications on `conn`, which the poller reads, until the poller reports an error of the
+        connection or the listener stops."""
         bell.listen(conn, self._settings.schema_name)
         self._close_asked.clear()
         self._error = None

@@ -34,9 +34,9 @@ FOLLOW_INTERVAL = 1.0
 
 
 class LogReader:
-    """The reader of new records for one process. Only the poller's thread uses it. `waits_for_saves`: all partitions
-    have a backlog, and enough of it is in memory. `log_state`: the log at the last poll, if everything that may be read
-    was read, else None."""
+    """The reader of new event records for the partitions of one process. Only the poller's thread uses it.
+    `waits_for_saves`: all partitions have a backlog, and enough of it is in memory. `log_state`: the log at the last
+    poll, or None if more may be readable."""
 
     def __init__(self, context: Context, payloads: PayloadFetcher) -> None:
         self._credits = context.engine.credits
@@ -49,7 +49,8 @@ class LogReader:
         self.forget()
 
     def forget(self) -> None:
-        """Forget everything: a new incarnation of the server may use ids and transaction ids again."""
+        """Forget all positions and snapshots read so far, because a server that has crashed or was restored may use ids
+        and transaction ids again."""
         self._horizon = Horizon()
         self._looked_at = self._read_at = self._credit_at = self._followed_at = 0.0
         self._full.forget()
@@ -58,26 +59,31 @@ class LogReader:
         self.regroup()
 
     def add_claimed(self, floor: int) -> None:
-        """Record the saved floor of a partition that was claimed and is read from now on."""
+        """Begin to read a partition that this process has just claimed. `floor` is the lowest record id from which its
+        saved cursor reads."""
         self._horizon.claim(floor)
         self.regroup()
 
     def regroup(self) -> None:
-        """Group the partitions anew: some may have come, gone, begun to drain, or changed their mode."""
+        """Have the next read group the partitions anew into caught-up, behind and new ones, because some may have come,
+        gone, begun to drain, or changed their mode."""
         self._groups: PollGroups | None = None
 
     def list_transactions(self) -> list[int]:
-        """Return the open transactions of the shared snapshot, so that a tick can look for their end."""
+        """Return the ids of the transactions that were open in the snapshot shared by the partitions. The periodic
+        check of the database tests whether they have ended."""
         return self._horizon.listed()
 
     def take_tick_check(self, look: IdleCheck) -> None:
-        """Learn from the idle check of a tick. The next read then needs none of its own."""
+        """Reuse the check for new records that the periodic statement `look` has made, so that the next read needs none
+        of its own."""
         self._horizon.add_fence(look.fence)
         self._looked_at = time.monotonic()
         self._tick_check = look
 
     def read(self, conn: Connection[Any], may_continue: Callable[[], bool] = lambda: False) -> bool:
-        """Poll the log, and on a backlog go on while `may_continue` returns True. Return True if anything came."""
+        """Poll the log of events for new records, and read further pages of a backlog while `may_continue` returns
+        True. Return True if any records came."""
         self.waits_for_saves = False
         self.log_state = None
         look, self._tick_check = self._tick_check, None
@@ -100,7 +106,8 @@ class LogReader:
         return has_new or bool(groups.fresh)
 
     def _read_quickly(self, conn: Connection[Any], groups: PollGroups, look: IdleCheck | None) -> bool | None:
-        """Read the caught-up partitions. Return True if anything came, or None if all must be read in full."""
+        """Read new records of the partitions that are caught up, by one cheap query. Return True if any came, or None
+        if all partitions must be read in full instead."""
         has_new = False
         if look is None or not self._horizon.is_idle(look.fence.drawn, look.ended):
             page = self._poll_quickly(conn, groups)
@@ -115,8 +122,8 @@ class LogReader:
         return has_new
 
     def _poll_quickly(self, conn: Connection[Any], groups: PollGroups) -> tuple[bool, IdleCheck] | None:
-        """Poll. Return whether anything came, with the idle check. None: the page does not count, and nothing has
-        moved."""
+        """Run a quick poll. Return whether records came, with the check for idleness that the poll includes. None: the
+        page may be incomplete, and no cursor has moved."""
         shared, horizon = self._horizon.shared, self._horizon
         # Partitions are caught up only after they have read a shared page.
         assert shared is not None
@@ -138,7 +145,8 @@ class LogReader:
         return fetched is not None, IdleCheck(polled.fence, ended=False, up=polled.up)
 
     def _complete_page(self, conn: Connection[Any], groups: PollGroups, polled: QuickPage) -> FetchedPage | None:
-        """Complete a quick page with its large payloads, or return None if there is no room for all of it."""
+        """Fetch the large payloads that a quick page left out, and return the complete page, or None if memory has no
+        room for all of it."""
         rows, cap, clock, stats = polled.rows, len(polled.rows), polled.clock, polled.stats
         if not self._credits.reserve_page(groups.caught_up, rows):
             return None
@@ -152,8 +160,8 @@ class LogReader:
         return fetched if not fetched.ends else None
 
     def _is_full_read_due(self, groups: PollGroups) -> bool:
-        """Return True if all should be read in full for the partitions behind. That is at once, unless each of these
-        partitions has a backlog, for which its window may have no room."""
+        """Return True if all partitions should be read in full now, because some are behind. That is at once, unless
+        each partition behind has a backlog, for which memory may have no room."""
         if not groups.behind or not groups.have_backlogs():
             return bool(groups.behind)
         now = time.monotonic()
@@ -165,7 +173,8 @@ class LogReader:
         return waited > credit.patience or credit.is_worth(waited)
 
     def _advance_quiet(self, groups: PollGroups) -> None:
-        """Move the cursors of quiet partitions now and then, to have them saved: saved cursors hold the purge back."""
+        """Advance the cursors of partitions without new records now and then, so that they are saved. An old saved
+        cursor keeps the purge from removing records."""
         now, shared = time.monotonic(), self._horizon.shared
         if shared is not None and shared is not self._followed_page and now - self._followed_at > FOLLOW_INTERVAL:
             self._followed_page, self._followed_at = shared, now
@@ -193,7 +202,8 @@ class LogReader:
         return self._full.read_pages(conn, self._horizon, request, may_continue)
 
     def _check_idle(self, conn: Connection[Any]) -> IdleCheck:
-        """Run an idle check. The fence in it lets the shared page become settled without other traffic."""
+        """Ask the database whether any record may be new. The answer also bounds the ids drawn so far, so that the
+        shared page becomes settled without other traffic."""
         look = idle_check.run(conn, self._schema, self._horizon.listed())
         self._horizon.add_fence(look.fence)
         self._looked_at = time.monotonic()

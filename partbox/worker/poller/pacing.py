@@ -21,7 +21,8 @@ OTHERS_PAUSE = 0.010
 
 
 class Pacer:
-    """The pauses of the poller, and the flag of the bell. Only `reset_pause` and `stop` are for any thread."""
+    """The control of the poller's pauses, and of the flag by which sleeping workers ask publishers for notifications.
+    Any thread may call `reset_pause` and `stop`; all else is for the poller's thread."""
 
     def __init__(self, context: Context) -> None:
         self.listener = Listener(context)
@@ -35,15 +36,17 @@ class Pacer:
         self._is_full_logged = False
 
     def reset_pause(self) -> None:
-        """Reset the pause to `poll_busy`. Any thread may call this."""
+        """Shorten the pause between polls to `poll_busy` again, after it has grown while no events came. Any thread may
+        call this."""
         self._pause = self._settings.poll_busy
 
     def stop(self) -> None:
-        """Stop the listener."""
+        """Stop the thread that listens for notifications of new events."""
         self.listener.stop()
 
     def begin_session(self, conn: Connection[Any]) -> None:
-        """Find out on a new connection whether the bell can be used. The state of the flag is unknown there."""
+        """Find out on a new connection whether notifications can wake this worker. Whether the flag that requests
+        notifications is up is unknown after this."""
         settings = self._settings
         self._doze, self._sequence = SleepControl(), None
         bell_sequence = bell.bell_sequence(conn, settings.schema_name) if settings.bell != "off" else None
@@ -55,7 +58,8 @@ class Pacer:
 
     def next_pause(self, conn: Connection[Any], has_new: bool, log_state: BellPoll | None, nap: float = NAP) -> float:
         """Return the longest pause before the next poll (seconds). `has_new`: the last poll brought records.
-        `log_state` is None if there may be more to read. `nap` is the longest pause while the flag is up (seconds)."""
+        `log_state` is None if there may be more to read. `nap` is the longest pause while publishers are asked for
+        notifications (seconds)."""
         now = time.monotonic()
         if has_new:
             self._last_new_at, self._pause = now, self._settings.poll_busy
@@ -116,7 +120,8 @@ class Pacer:
             self._doze.raised(sent_at, was_up=was_up)
 
     def _stay_awake(self, now: float) -> None:
-        """Stay awake for a while, as no session should ring while the server's queue is filling up (⛨ DESIGN 4, I3)."""
+        """Poll without sleeping for a while, and request no notifications, because none should be sent while the
+        server's notification queue is filling up (⛨ DESIGN 4, I3)."""
         self._queue_full_until = now + QUEUE_FULL_PAUSE
         self._doze.lowered()
         if not self._is_full_logged:
@@ -128,7 +133,8 @@ class Pacer:
             self._context.log("bell_lost", text, self._settings.poll_idle * 1000)
 
     def _set_sequence(self, conn: Connection[Any], sequence: int | None) -> None:
-        """Set the sequence of the flag, for the idle checks on `conn` too. None turns the bell off."""
+        """Set the database sequence that stores the flag for notifications, also for idle checks on `conn`. None turns
+        notifications off."""
         self._sequence = sequence
         if isinstance(conn, WatchedConnection):
             conn.bell = sequence

@@ -46,7 +46,8 @@ RECONNECT_PAUSES = (0.1, 2.0)
 # One class with all the parts that the thread moves, and with all that it remembers between two steps.
 @dataclass(eq=False)
 class Poller:
-    """The thread that reads the partitions of one process, with all parts that it drives."""
+    """The thread that reads new events and due parked events for the partitions of one process, with all parts that it
+    drives."""
 
     context: Context
     sessions: SessionFactory
@@ -76,23 +77,26 @@ class Poller:
         self._thread = threading.Thread(target=self._run, name="partbox-poller", daemon=True)
 
     def start(self) -> None:
-        """Start the transactor, if there is one, the saver, and the poller's thread."""
+        """Start the threads that read and save events: the transactor (for transactional handlers, if there are any),
+        the saver, and the poller."""
         if self.transactor is not None:
             self.transactor.start()
         self.saver.start()
         self._thread.start()
 
     def wake(self) -> None:
-        """Have the poller poll at once, and reset its pause."""
+        """Wake the poller so that it looks for new events at once, and reset the pause between its polls."""
         self.pacer.reset_pause()
         self._wakeup.call()
 
     def end_transactions(self) -> bool:
-        """End after the current transaction. Return False if a transactional handler had to be abandoned."""
+        """Stop the thread of transactional handlers after its current transaction. Return False if a handler had to be
+        abandoned."""
         return self.transactor is None or self.transactor.stop(1.0)
 
     def end(self) -> None:
-        """End the thread and the saver now, even if partitions are still owned. Transactions must have ended before."""
+        """End the poller's thread and the saver's now, even if the process still owns partitions. Transactions must
+        have ended before."""
         self._end_asked.set()
         self._wakeup.call()
         self._thread.join()
@@ -100,7 +104,8 @@ class Poller:
         self.saver.stop()
 
     def restart_session(self) -> None:
-        """Request a new session on new connections: one is lost, or the data that was read may be wrong."""
+        """Have the poller close its connections and read everything again on new ones, because a connection is lost or
+        the data that was read may be wrong."""
         self.restart_asked.set()
         self._wakeup.call()
 
@@ -112,7 +117,8 @@ class Poller:
             self.context.signals.report_failure(error)
 
     def _try_session(self) -> None:
-        """Run a session, and pause if it failed. `TransientSchemaError` is raised if it ends the first session."""
+        """Connect and read events until a connection is lost, and pause before the next attempt if this failed.
+        `TransientSchemaError` is raised if it ends the first session."""
         try:
             self._run_session()
         except (Error, TransientSchemaError) as error:
@@ -125,7 +131,8 @@ class Poller:
             self._reconnect_in = min(RECONNECT_PAUSES[1], self._reconnect_in * 2)
 
     def _run_session(self) -> None:
-        """Connect, and run steps until a connection is lost. All is read anew after that (⛨ DESIGN 4)."""
+        """Connect, and read events step by step until a connection is lost. The next session then reads everything anew
+        from the saved cursors (⛨ DESIGN 4)."""
         with ExitStack() as connections:
             needs_lent_conn = self.transactor is not None and self.transactor.effects.needs_lent_conn
             close_effects = self.transactor.close if self.transactor is not None and needs_lent_conn else None
@@ -139,8 +146,9 @@ class Poller:
                 self._pause_writers()
 
     def begin_session(self, session: Session, *, checked: bool = False) -> None:
-        """Begin a session on new connections, with nothing known of the log. Raises `SchemaError` unless this is our
-        schema, in its own cluster, and all of it can be read; not if an earlier session has `checked` this."""
+        """Check the database on new connections, and begin to read from the saved cursors. Raises `SchemaError` unless
+        it is the worker's schema, in its own cluster, and fully readable. The check is skipped if an earlier session
+        has `checked` this."""
         schema = self.context.schema
         if not checked:
             # An answer that could be less than everything must be an error (⛨ DESIGN 4, EVIDENCE I1).
@@ -173,7 +181,8 @@ class Poller:
             self.transactor.set_connection(session.effects or session.reading, self.ownership.me)
 
     def _pause_writers(self) -> None:
-        """Wait for the current save, and for a transaction that is about to commit. No other begins after this."""
+        """Wait for the save in progress and for a transaction that is about to commit, and allow no other until a
+        connection is set again."""
         if self.transactor is not None:
             self.transactor.suspend()
         self.saver.set_connection(None, None)
@@ -193,7 +202,8 @@ class Poller:
             self._end_asked.wait(RETRY_PAUSE)
 
     def run_step(self, session: Session) -> bool:
-        """Run one step: tick if one is due, fetch parked rows, and read the log. Return True if anything new came."""
+        """Run one step of the poller: check the owned partitions if that is due, fetch parked events that may run, and
+        read new events. Return True if any new event came."""
         conn = session.reading
         self._begin_step()
         if self.ownership.is_outdated:
@@ -231,7 +241,8 @@ class Poller:
         return time.monotonic() >= self._tick_at or self.ownership.is_replanned
 
     def _tick(self, conn: Connection[Any]) -> Collection[int]:
-        """Tick, plan the next tick, and return the partitions with a due row that blocks nothing."""
+        """Check which partitions this process owns, plan the next check, and return the partitions with a due parked
+        row that blocks no later events."""
         now, most = time.monotonic(), self._longest_pause()
         # Set both before the statement, so that they hold if it fails too.
         self._ticked_at, self._tick_at = now, now + most
@@ -246,7 +257,8 @@ class Poller:
         return tick.due
 
     def force_tick(self) -> None:
-        """Make the next step a tick, which claims assigned partitions and finds due rows."""
+        """Make the next step check the partitions in the database, which claims assigned partitions and finds due
+        parked rows."""
         self._tick_at = 0.0
 
     def _write_reports(self, conn: Connection[Any]) -> None:
@@ -260,7 +272,8 @@ class Poller:
             self._tick_at = min(self._tick_at, time.monotonic() + SHORTEST_TICK)
 
     def _may_continue(self) -> bool:
-        """Return True while only reading on needs the connection."""
+        """Return True while nothing but reading the backlog needs the connection: the poller was not woken, and no
+        check, stop, parked event or permit is due."""
         now = time.monotonic()
         if (
             self._wakeup.was_called
@@ -274,13 +287,15 @@ class Poller:
         return not (self.ownership.is_outdated or self.ownership.is_replanned)
 
     def _longest_pause(self) -> float:
-        """Return the longest time between two ticks that nothing else calls for (seconds)."""
+        """Return the longest time between two checks of the partitions in the database when nothing else calls for one
+        (seconds)."""
         owned = self._engine.claims.count()
         calm = owned < FEW_PARTITIONS and self.pacer.listener.is_hearing and self._engine.is_quiet()
         return longest_tick(owned, self.context.settings.lease, calm=calm)
 
     def _wait(self, conn: Connection[Any], has_new: bool) -> None:
-        """Wait until the next step is due or the poller is woken, and give out permits that fall due meanwhile."""
+        """Wait until the next step is due or the poller is woken. Permits of rate-limited handlers that fall due
+        meanwhile are given out."""
         most = self._longest_pause()
         # The longest pause may have become shorter since the tick, if something has come.
         self._tick_at = min(self._tick_at, self._ticked_at + most)

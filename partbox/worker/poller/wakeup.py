@@ -15,9 +15,8 @@ SELECTOR: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", sele
 
 
 class Wakeup:
-    """An event that any thread sets, and one thread waits for and clears. A socket pair wakes the waiting thread. The
-    pair is made when a thread first waits, so a worker that never starts opens nothing. The flag of the bell is another
-    thing, kept by the server."""
+    """An event that any thread sets to wake the one thread that waits for it, through a socket pair. The pair is made
+    at the first wait, so a worker that never starts opens nothing. Not the flag of the bell, which the server keeps."""
 
     def __init__(self) -> None:
         # True if the poller was woken for another reason than room to read more, so it does not go on to the next page.
@@ -32,16 +31,16 @@ class Wakeup:
         self._far_end: socket.socket | None = None
 
     def call(self) -> None:
-        """Set the event, and have the poller begin a new step even if it reads page after page."""
+        """Wake the poller and have it begin a new step, even if it is reading page after page of a backlog."""
         self.was_called = True
         self.set()
 
     def is_set(self) -> bool:
-        """Return True if the event is set."""
+        """Return True if the waiting thread was asked to wake, and `clear` was not called since."""
         return self._set
 
     def set(self) -> None:
-        """Wake the waiting thread, or the next wait if no thread waits."""
+        """Wake the waiting thread, or let its next wait return at once if no thread waits now."""
         if not self._set:
             self._set = True
             # Without a pair no thread waits yet, and the next wait sees the flag.
@@ -51,14 +50,16 @@ class Wakeup:
                     self._far_end.send(b"!")
 
     def clear(self) -> None:
-        """Clear the event. The caller then serves all calls until the end of this one."""
+        """Reset the event so that the thread can wait for it again. The caller then serves all wake-up calls made until
+        this call ends."""
         if self._set:
             self._drain_socket()
             # Clear the flag last: a caller that finds it set until here relies on the poller's next step.
             self._set = False
 
     def wait(self, seconds: float) -> bool:
-        """Wait for up to `seconds` until the event is set, and return True if it is. Rings are handled meanwhile."""
+        """Wait for up to `seconds` until the event is set, and return True if it is. Notifications that arrive
+        meanwhile on a watched socket are handled."""
         end = time.monotonic() + seconds
         if self._far_end is None:
             self._make_pair()
@@ -78,13 +79,14 @@ class Wakeup:
         return self._set
 
     def watch_socket(self, socket: int, on_readable: Callable[[], None]) -> None:
-        """Call `on_readable` in the waiting thread whenever `socket` has data, until `unwatch_socket`."""
+        """Call `on_readable` in the waiting thread whenever `socket` has data to read, until `unwatch_socket` is
+        called."""
         self.unwatch_socket()
         self._watched_socket, self._on_readable = socket, on_readable
         self._selector.register(socket, selectors.EVENT_READ)
 
     def unwatch_socket(self) -> None:
-        """Stop watching the socket; idempotent. Must be called before the socket is closed."""
+        """Stop watching the socket for data; a second call does nothing. Must be called before the socket is closed."""
         if self._on_readable is not None:
             self._selector.unregister(self._watched_socket)
             self._on_readable = None

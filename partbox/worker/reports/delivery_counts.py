@@ -19,7 +19,8 @@ REPORT_INTERVAL = 0.02  # seconds
 
 @dataclass(slots=True, eq=False)
 class Tally:
-    """The deliveries of a thread or task since its last report, from `oldest` to `last`, which began at `started`."""
+    """Counts and durations of the events that one thread or task has delivered since its last report, from `oldest` to
+    `last`. `last` began at `started`."""
 
     # The first event, which the runner sets.
     oldest: DeliveredEvent | None = None
@@ -38,13 +39,14 @@ class Tally:
     _report_at: float = 0.0
 
     def begin_slice(self, began: float) -> None:
-        """Start to measure a turn at `began` (monotonic seconds)."""
+        """Start to measure the time of a thread's turn of event handling, from `began` (monotonic seconds)."""
         self._slice_began = began
         if not self._report_at:
             self._report_at = began + REPORT_INTERVAL
 
     def end_slice(self) -> bool:
-        """End the turn, and return True if it is time to report."""
+        """Add the time of the current turn of event handling to the total, and return True if the counts should be
+        reported now."""
         now = time.monotonic()
         if self.last is not None and now - self.started < QUICK:
             self._newest, self.last = self.last[1], None
@@ -54,7 +56,8 @@ class Tally:
         return now >= self._report_at
 
     def count_run(self, quick: list[Endpoint], last: tuple[Endpoint, DeliveredEvent], started: float) -> None:
-        """Count one quick event per handler in `quick`; the `last` event, begun at `started`, may prove slow."""
+        """Count the events of a run that ended quickly, one for each handler in `quick`. The `last` event, begun at
+        `started`, is kept apart because it may prove slow."""
         if quick:
             if quick.count(quick[0]) == len(quick):
                 self._quick_counts[quick[0]] += len(quick)
@@ -64,7 +67,8 @@ class Tally:
         self.last, self.started = last, started
 
     def count_if_slow(self, endpoint: Endpoint, event: DeliveredEvent, started: float) -> None:
-        """Record the duration of an event that was counted as quick, if it was slow and may have just ended."""
+        """Correct the count of an event that was taken for quick and may have just ended: if it was slow, record its
+        duration."""
         seconds = time.monotonic() - started
         if seconds >= QUICK and event is not self.timed:
             self.timed = event
@@ -72,14 +76,15 @@ class Tally:
             self._timings[endpoint].append(seconds)
 
     def count_last_if_slow(self) -> None:
-        """Record the duration of the last event of the lane before, if it was slow."""
+        """Record the duration of the last event that ran, which belonged to the lane (queue of one key) before, if the
+        event was slow."""
         if self.last is not None:
             (endpoint, event), self.last = self.last, None
             self._newest = event
             self.count_if_slow(endpoint, event, self.started)
 
     def count_timed(self, endpoint: Endpoint, event: DeliveredEvent, seconds: float, *, done: bool) -> None:
-        """Record a handler's duration; count its event only if it is `done`."""
+        """Record the measured seconds of a handler. The event is counted as delivered only if it is `done`."""
         self.timed = event
         if not done:
             self._failed_seconds += seconds
@@ -90,7 +95,8 @@ class Tally:
             self.oldest = event
 
     def take_turns(self) -> list[Turn]:
-        """Return a `Turn` for each handler, and clear the counts. Quick events share the unaccounted time."""
+        """Return a summary (`Turn`) of the deliveries of each handler, and clear the counts. Events that were too quick
+        to be timed share the unaccounted time."""
         self.end_slice()
         turns = self._build_turns(self.oldest, self._newest) if self.oldest and self._newest else []
         self._quick_counts.clear()
@@ -115,7 +121,8 @@ class Tally:
 def build_list_turn(
     endpoint: Endpoint, ends: tuple[DeliveredEvent, DeliveredEvent], count: int, seconds: float
 ) -> Turn:
-    """Return the `Turn` of a list of `count` events, each of which took `seconds`; `ends` are first and last."""
+    """Return the summary (`Turn`) of one call of a list handler with `count` events, each of which took `seconds`.
+    `ends` are the first and the last event."""
     slow = [seconds] * count if seconds >= QUICK else []
     first, last = map(published_at, ends)
     return Turn(endpoint.handler.name, count, seconds * count, slow, first, last, time.time())

@@ -17,9 +17,9 @@ RENEW_INTERVAL = 3_600.0
 
 
 class HandledTypes(ProcessNote):
-    """A note of the handled event types, written only if some types are ignored. The note is the trace of ignored
-    events: one row for each process, written before it reads, instead of a row for each event. The process that has
-    passed an event is known, and the note tells whether that process had a handler for it."""
+    """A database note of the event types that a process handles, written only if it ignores other types. It replaces a
+    row per ignored event: one row for each process, written before it reads, tells whether the process that passed an
+    event had a handler for it."""
 
     text = "which event types have a handler could not be noted, which is tried again: %s"
 

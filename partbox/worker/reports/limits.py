@@ -20,7 +20,8 @@ MAX_NAME_LENGTH = 100  # characters
 
 
 class LimitNotes(ProcessNote):
-    """A note of this process's limits, in force or declared and lifted."""
+    """A database note of the rate and concurrency limits of a process's handlers, and of the events that wait for them.
+    It lists limits in force, and declared limits that were lifted."""
 
     text = "what waits for its turn could not be noted, which is tried again: %s"
 
@@ -58,7 +59,6 @@ def _describe_limit(name: str, limit: Limit, waits: list[LimitWait], now: float)
 
 
 def _waiting_values(waits: Iterable[LimitWait], now: float) -> Iterable[WaitingValue]:
-    """Yield the number and longest wait of the events of each value."""
     for (_, value), events, since in waits:
         yield WaitingValue(
             printable_line("none" if value is None else str(value), MAX_NAME_LENGTH), events, now - since

@@ -12,7 +12,8 @@ BRAKE_TEXT = (
 
 
 class LoadReport:
-    """The reporter of the load, and of partitions with too many parked records. Only the poller uses it."""
+    """The reporter of a process's load, and of partitions that read nothing new because they have too many parked
+    records. Only the poller's thread uses it."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -21,13 +22,15 @@ class LoadReport:
         self._braked: set[int] = set()
 
     def report(self) -> None:
-        """Report the load to observers, and log where the brake begins or ends."""
+        """Report the load of this process to observers. Log the partitions that stop or resume reading because of too
+        many parked records."""
         self._log_brake()
         if self._context.observers.has_hook("loaded"):
             self._context.observers.loaded(self.measure_load())
 
     def measure_load(self) -> Load:
-        """Return the current load of this process."""
+        """Return the current load of this process: the records in memory and their bound, lanes (queues of one key),
+        running handlers, and partitions."""
         load = self._credits.load()
         return Load(load.records, load.bound, load.lanes, len(self._scheduler.list_handling()), load.partitions)
 

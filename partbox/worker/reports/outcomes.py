@@ -22,7 +22,8 @@ log = logging.getLogger("partbox.worker")
 
 
 class EventReports:
-    """The reporter of event outcomes. Any thread may use it, but never while it holds the engine's lock."""
+    """The reporter of event outcomes to observers and to the log. Any thread may use it, but never while it holds the
+    engine's lock."""
 
     def __init__(self, observers: Observers, routes: Routes[Endpoint]) -> None:
         self._observers = observers
@@ -31,26 +32,28 @@ class EventReports:
         self._hears_delivered = observers.has_hook("delivered")
 
     def tally(self) -> Tally | None:
-        """Return a tally for one thread or task, or None if no observer counts deliveries."""
+        """Return a new counter of deliveries for one thread or task, or None if no observer counts deliveries."""
         return Tally() if self._hears_delivered else None
 
     def report_delivered(self, tally: Tally) -> None:
-        """Report the deliveries in the tally, and clear it."""
+        """Report the deliveries counted in `tally` to observers, and clear the counts."""
         for turn in tally.take_turns():
             self._observers.delivered(turn)
 
     def report_list(
         self, endpoint: Endpoint, ends: tuple[DeliveredEvent, DeliveredEvent], count: int, seconds: float
     ) -> None:
-        """Report a list of `count` done events, each of which took `seconds`; `ends` are first and last."""
+        """Report to observers that a list handler has handled `count` events, each of which took `seconds`. `ends` are
+        the first and the last event."""
         if self._hears_delivered:
             self._observers.delivered(build_list_turn(endpoint, ends, count, seconds))
 
     def report_settled(
         self, event: DeliveredEvent, verdict: Verdict | None, result: object = None, seconds: float | None = None
     ) -> None:
-        """Report the outcome of an event that a handler had, or an open circuit refused; None means done. `result` is
-        the value that the handler returned, or the exception that it raised."""
+        """Report the outcome of an event to observers, after a handler ran or an open circuit refused the event. A
+        `verdict` of None means done. `result` is the value that the handler returned, or the exception that it
+        raised."""
         if self._hears_settled:
             self._observers.settled(event, self._handler_name(event), verdict)
         if verdict is not None:
@@ -59,7 +62,8 @@ class EventReports:
     def report_parked(
         self, event: DeliveredEvent, verdict: Verdict, result: object = None, seconds: float | None = None
     ) -> None:
-        """Log and report a parked event with its verdict, unless it only waits to run."""
+        """Log an event that was parked (set aside in a row of its own) with its verdict, and report it to observers,
+        unless the event only waits to run."""
         if verdict.state in READY_STATES:
             return
         # Check the type, because an object may lie about its class.
@@ -88,7 +92,8 @@ def _log_parked(event: DeliveredEvent, verdict: Verdict, error: BaseException | 
 
 
 def notify_saved(observers: Observers, saves: Sequence[PartitionSave], seconds: float) -> None:
-    """Report a save that took `seconds` to observers, with the number of parked rows in each state."""
+    """Report to observers that a save took `seconds`, with the number of partitions and the number of parked rows in
+    each state."""
     if observers.has_hook("saved"):
         parks = (pending.park for save in saves for pending in save.parks)
         # Rows whose event went to the dead-letter hook were dead before.

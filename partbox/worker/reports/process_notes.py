@@ -30,7 +30,8 @@ MAX_TEXT_LENGTH = 200  # characters
 
 
 class ProcessNote(ABC):
-    """A fact about the process, measured every `interval` seconds and written when it has changed."""
+    """Base class for facts about a worker process that operators read in the database. A fact is measured every
+    `interval` seconds, and written when it has changed."""
 
     text: str
     """The message that is logged if writing fails, with a placeholder for the error."""
@@ -46,12 +47,14 @@ class ProcessNote(ABC):
         self._looked_at = 0.0
 
     def restart(self, me: UUID | None) -> None:
-        """Start a session under the instance id `me`: earlier notes may be lost, or belong to another id."""
+        """Begin to write notes under the instance id `me`, on a new connection. Earlier notes may be lost, or belong to
+        another id."""
         self._was_noted = self._was_noted and me == self._me
         self._me, self._last_noted = me, None if self._was_noted else ()
 
     def refresh(self, conn: Connection[Any]) -> None:
-        """Write the note if it is time and the note has changed. Log errors, unless the connection is closed."""
+        """Write the note to the database if its interval is over and its content has changed. Errors are logged, unless
+        the connection is closed."""
         now = time.monotonic()
         if self._me is None or now < self._looked_at + self._interval:
             return
@@ -78,7 +81,7 @@ HandlerRun = tuple[float, Lane, DeliveredEvent]
 
 
 class LongRuns(ProcessNote):
-    """A note of the handlers that have run for long, the longest first."""
+    """A database note of the handlers of a process that have been running for long, the longest first."""
 
     text = "which handlers run for long could not be noted, which is tried again: %s"
 
@@ -130,7 +133,8 @@ class _SinkTotals:
 
 
 class TrafficObserver(Observer):
-    """The sums of the sinks' traffic. One thread per sink writes its sums, and any thread may read them."""
+    """An observer that sums up the messages, retries and errors of each sink. One thread per sink writes its sums, and
+    any thread may read them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._totals: dict[str, _SinkTotals] = {}
@@ -154,13 +158,15 @@ class TrafficObserver(Observer):
             )
 
     def note_hanging(self, sink: str, why: str, since: float) -> None:
-        """Record that a sink does not answer since `since` (by the clock), unless it already fails."""
+        """Record that a sink has not answered since the time `since` of the observer's clock, with `why` as its error,
+        unless the sink already has an error."""
         found = self._totals[sink]
         if found.error is None:
             found.error, found.since = why, since
 
     def list_totals(self) -> list[SinkTraffic]:
-        """Return the current totals of all sinks."""
+        """Return the totals of each sink: messages sent and in flight, retries, seconds, and the current error with its
+        age."""
         found, now = [], self._clock()
         for sink, each in self._totals.copy().items():
             failing = None if (error := each.error) is None else max(0.0, now - each.since)
@@ -170,7 +176,7 @@ class TrafficObserver(Observer):
 
 
 class SinkNotes(ProcessNote):
-    """A note of the traffic of each sink, and of its error while it fails."""
+    """A database note of the messages that each sink of a process has sent, and of the error of a sink that fails."""
 
     text = "what the sinks have sent could not be noted, which is tried again: %s"
 

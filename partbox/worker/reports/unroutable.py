@@ -22,7 +22,8 @@ MAX_NAMED_TYPES = 20
 
 
 class FirstSeen:
-    """A set that tells the first event of each kind from later events. Any thread may use it."""
+    """A bounded set that tells whether an event is the first of its kind, so that each kind is warned of once. Any
+    thread may use it."""
 
     def __init__(self) -> None:
         self._seen: set[Any] = set()
@@ -30,11 +31,13 @@ class FirstSeen:
 
     @property
     def is_full(self) -> bool:
-        """True if no more kinds are remembered, so that no event counts as a first one."""
+        """True if the set remembers no more kinds of events, so that no further event counts as the first of its
+        kind."""
         return len(self._seen) >= MAX_KINDS
 
     def is_first(self, kind: Any) -> bool:
-        """Return True once for each kind, for a bounded number of kinds."""
+        """Return True at the first call with each kind of event, and False afterwards. Once the number of kinds reaches
+        its bound, new kinds return False too."""
         if kind in self._seen or self.is_full:
             return False
         # Only one of two threads may be the first.
@@ -46,7 +49,7 @@ class FirstSeen:
 
 
 class UnroutableWarning(FirstSeen):
-    """A warning for the first event of each type that no handler takes. Any thread may use it."""
+    """A function that logs a warning for the first event of each type that has no handler. Any thread may use it."""
 
     def __init__(self, subscription: str, registered: Sequence[Row], policy: str) -> None:
         self._subscription = subscription
@@ -55,7 +58,7 @@ class UnroutableWarning(FirstSeen):
         super().__init__()
 
     def __call__(self, event: DeliveredEvent) -> None:
-        """Log the warning if the event, which has no handler, is the first of its type."""
+        """Log a warning that no handler takes this type of event, if `event` is the first of its type."""
         if not self.is_first(event.event_type[:MAX_TYPE_LENGTH]):
             return
         last = "; further types are not named" if self.is_full else ""
@@ -71,10 +74,12 @@ class UnroutableWarning(FirstSeen):
 
 
 class NewerVersionWarning(FirstSeen):
-    """A warning for the first event of each type and version that is newer than its class here."""
+    """A logger of a warning for the first event of each type and version that is newer than the event class in this
+    process."""
 
     def warn(self, event: DeliveredEvent, error: BaseException, handler: str, verdict: Verdict | None) -> None:
-        """Log that the event is newer than its class, and the consequence, if it is the first of its kind."""
+        """Log that an event has a newer version than the event class in this process, and the consequence for such
+        events. Only the first event of each type and version is logged."""
         if not self.is_first((event.event_type[:MAX_TYPE_LENGTH], _version(event))):
             return
         if verdict is not None and verdict.state is RowState.DEFERRED:
@@ -91,7 +96,6 @@ class NewerVersionWarning(FirstSeen):
 
 
 def _version(event: DeliveredEvent) -> object:
-    """Return the version of the event, or None if its payload cannot be read."""
     try:
         return event.version
     except PayloadError:

@@ -25,7 +25,8 @@ from partbox.worker.runners.settlement import Settlement
 
 
 class BatchRunner:
-    """A runner of batch handlers, shared by all runner threads and the event loop of a process."""
+    """The part of a worker process that calls batch handlers with lists of events. All runner threads and the event
+    loop share it."""
 
     def __init__(self, engine: Engine, runner: LaneRunner, settlement: Settlement) -> None:
         self._engine = engine
@@ -34,8 +35,9 @@ class BatchRunner:
         self._settlement = settlement
 
     def run(self, lane: Lane, endpoint: Endpoint) -> list[Lane]:
-        """Run one list of a sync batch handler, begun at the head of `lane`, in this thread. Return the other lanes
-        that gave events to the list. The caller must end them together with `lane`."""
+        """Call a sync batch handler in this thread with one list of events, gathered from `lane` (the queue of
+        events of one key) and others. Return the other lanes that gave events; the caller must end them together
+        with `lane`."""
         slices, others = self._gather_batch(lane, endpoint)
         if slices and not self._refuse_batch(slices, endpoint):
             try:
@@ -47,7 +49,8 @@ class BatchRunner:
         return others
 
     async def run_async(self, lane: Lane, endpoint: Endpoint) -> list[Lane]:
-        """Run one list of an async batch handler in the event loop, within the timeout of the handler. See `run`."""
+        """Call an async batch handler in the event loop, within its timeout, with one list of events gathered from
+        `lane` and other lanes. Return the other lanes, as `run` does."""
         slices, others = self._gather_batch(lane, endpoint)
         if slices and not self._refuse_batch(slices, endpoint):
             result = await EventLoop.call(endpoint.call, _events_of(slices), endpoint.handler.timeout)
@@ -56,7 +59,8 @@ class BatchRunner:
         return others
 
     def _gather_batch(self, lane: Lane, endpoint: Endpoint) -> tuple[list[ListPart], list[Lane]]:
-        """Return the parts of the next list, none if the head may not run now, and the other lanes that gave events."""
+        """Gather the events of the next list, from the head of `lane` and then from other lanes. Return the parts of
+        the list, none if the first event may not run now, and the other lanes that gave events."""
         size = endpoint.handler.max_size or 1
         per_lane = endpoint.handler.per_key or size
         destination = self._engine.limits.destination(lane, Destination(self._runner.routes, endpoint))
@@ -85,9 +89,9 @@ class BatchRunner:
         return slices, others
 
     def _take_from_head(self, lane: Lane, endpoint: Endpoint, most: int) -> list[ListPart]:
-        """Take up to `most` events for this endpoint from the head of the lane, each with the checks of a single event.
-        Stop before an event of another endpoint, before an event that must run alone unless it is the first, and before
-        an event that was read in another incarnation of the partition."""
+        """Take up to `most` events of this handler from the head of the lane, each with the checks of a single event.
+        Stop before an event of another handler, before an event that must run alone unless it is the first, and before
+        an event that was read after the partition was read anew (another incarnation)."""
         taken: list[DeliveredEvent] = []
         run = self._runner.begin_run(float("inf"))
         incarnation = lane.incarnation
@@ -113,7 +117,8 @@ class BatchRunner:
         return refusal is not None
 
     def _settle_batch(self, slices: list[ListPart], endpoint: Endpoint, result: object) -> None:
-        """Settle each event of a list, with its share of the duration, and report the list."""
+        """Record the outcome of each event in a list that the batch handler has processed, with an equal share of the
+        duration, and report the list."""
         if self._engine.is_forked:
             exit_forked(result)
         count = sum(len(each.events) for each in slices)
@@ -163,9 +168,10 @@ class BatchRunner:
         result: BaseException | Deferral,
         seconds_each: float | None = None,
     ) -> list[Verdict | None]:
-        """Settle a list that failed or was refused as a whole; return the verdicts. The first event of each key is
-        judged by the result. The followers are not charged: they are held if the first event blocks its key, otherwise
-        they are ready again. The circuit counts one failure for the list, that of its first event."""
+        """Record the failure or refusal of a whole list of events and return the verdict of each. The first event of
+        each key is judged by `result`. For later events of the key no attempt is counted: they are held if the first
+        event blocks its key, otherwise ready again. The circuit breaker counts one failure for the list, that of its
+        first event."""
         verdicts: list[Verdict | None] = []
         first_verdicts: dict[tuple[Lane, Key], Verdict | None] = {}
         for lane, event, incarnation in _events_with_lanes(slices):
@@ -210,7 +216,6 @@ def _events_with_lanes(slices: Iterable[ListPart]) -> Iterator[tuple[Lane, Deliv
 
 
 def _to_plain_list(result: Any) -> list[Any] | TypeError:
-    """Return a list or tuple subclass as a plain list, or a TypeError if it cannot be iterated."""
     try:
         return [*result]
     except BaseException as wrong:

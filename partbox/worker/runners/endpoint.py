@@ -41,7 +41,8 @@ OUTCOME_TYPES = (type(None), Done, RetryAfter, Dead, Deferral, BaseException)
 
 class RunKind(Enum):
     # By the runner of the lane.
-    """The way in which the events of a handler are run."""
+    """The ways in which the worker can run the events of a handler: in a thread, in the event loop, in lists, in a
+    database transaction, or one event per permit of a limit."""
 
     SYNC = "sync"
     # In the event loop.
@@ -55,7 +56,8 @@ class RunKind(Enum):
 
 
 class Endpoint:
-    """A handler of one process, ready to be called from any thread.
+    """A registered handler as one worker process calls it: with its interceptors and its circuit breaker, from any
+    thread.
 
     `first_step` calls the handler, or runs an async handler up to its first suspension. `is_plain` is True if an event
     whose handler returned None needs nothing more than to be recorded as done. `run_kind` is the kind of the handler,
@@ -111,17 +113,19 @@ class Endpoint:
         self.set_run_kind(self.kind)
 
     def enter(self, context: Context) -> None:
-        """Run each event in its own copy of this context from now on. Context variables that are set for one event are
-        not seen by others. `context` makes the copy, in which `first_step` is run. The transactor runs `wrapped_call`
-        in the copy, within a savepoint."""
+        """Set the context whose copies the handler runs in from now on, one copy per event, so that context variables
+        set for one event are not seen by others. `context` makes the copy, in which `first_step` is run. The transactor
+        runs `wrapped_call` in the copy, within a savepoint."""
         self.context: Callable[[], Context] = context.copy
 
     def call(self, given: Any) -> object:
-        """Call the handler in a new context. An async handler runs up to its first suspension."""
+        """Call the handler with an event or a list, in a new copy of its context. An async handler runs only up to its
+        first suspension."""
         return run_in_context(self.context(), self.first_step, given)
 
     def set_run_kind(self, kind: RunKind) -> None:
-        """Set the run kind: LIMITED while the handler has a limit, else its own kind."""
+        """Set how the events of this handler are run: `kind`, which is LIMITED while the handler has a rate or
+        concurrency limit, else the handler's own kind."""
         with self._lock:
             self.run_kind = kind
             self._may_be_plain = kind in (RunKind.SYNC, RunKind.ASYNC) and not self._hears_each
@@ -129,13 +133,14 @@ class Endpoint:
 
     @property
     def is_uneventful(self) -> bool:
-        """True if success needs no notice: no failure in the circuit, and no observer of single events."""
+        """True if a success of the handler need not be recorded: its circuit breaker has no failures, and no observer
+        follows single events."""
         return not (self._circuit.has_failures or self._hears_each)
 
     def refusal(self, now: float) -> Deferral | None:
-        """Return a deferral if the circuit is open, else None, and then the caller must call the handler. An open
-        circuit admits one probe now and then. `now` (monotonic seconds) must be the `started` that `judge` gets
-        later."""
+        """Ask the circuit breaker whether the handler may be called. Return None if so, and then the caller must call
+        it, else a deferral. An open circuit admits one probe now and then. `now` (monotonic seconds) must be the
+        `started` that `judge` gets later."""
         if not self._circuit.has_failures:
             return None
         with self._lock:
@@ -145,11 +150,12 @@ class Endpoint:
             return Deferral(self._wait(now), reason, is_wait=True)
 
     def deferral_verdict(self, event: DeliveredEvent, refusal: Deferral) -> Verdict:
-        """Return the verdict of an event that the circuit has refused. The attempt is not counted."""
+        """Return the verdict (the event's next state) for an event that the open circuit breaker refused: it is tried
+        later, and the attempt is not counted."""
         return self._judge_certain(event.attempt - 1, refusal)
 
     def crash_verdict(self, attempts: int) -> Verdict:
-        """Return the verdict of an event whose process died at each of its attempts."""
+        """Return the verdict that an event is dead, because its process died at each of its attempts to handle it."""
         return self._judge_certain(attempts - 1, Dead(f"its process died, {counted(attempts, 'time')} that it ran"))
 
     def _judge_certain(self, attempts: int, result: Deferral | Dead) -> Verdict:
@@ -160,7 +166,8 @@ class Endpoint:
     def judge(
         self, event: DeliveredEvent, result: object, started: float | None = None, *, counts_failure: bool = True
     ) -> Verdict | None:
-        """Return the verdict of an event by the result of its handler, or None if the event is done.
+        """Return the verdict on an event (retry, defer or dead) by the result of its handler, or None if the event is
+        done.
 
         `result` is the value that the handler returned, or the error that it raised. `started` is in monotonic seconds.
         With `counts_failure` False the circuit does not count a failure, because another event of the list has counted
@@ -170,8 +177,8 @@ class Endpoint:
         )
 
     def timeout_verdict(self, event: DeliveredEvent, error: TimeoutError, started: float) -> Verdict | None:
-        """Return the verdict of an event whose handler is given up. The circuit ends with the process, so it is not
-        asked."""
+        """Return the verdict on an event whose handler ran over its timeout and is given up. The circuit breaker is not
+        asked, because it ends with the process."""
         return self._judge_traced(event, error, started, lambda: self._judge_by_policy(event, error)[0])
 
     def _judge_traced(
@@ -232,13 +239,14 @@ class Endpoint:
         return self.deferral_verdict(event, Deferral(wait, verdict.error or ""))
 
     def _wait(self, now: float) -> float:
-        """Return the seconds for which an event is deferred, spread at random. The caller holds the lock. If all events
-        came back at once, the event with the lowest id would always be the probe. An error of its own would keep the
-        circuit open forever."""
+        """Return the seconds until a deferred event is tried again, spread at random. The caller holds the lock. If all
+        events came back at once, the event with the lowest id would always be the probe, and an error of its own would
+        keep the circuit open forever."""
         return self._circuit.wait(now) * random.uniform(*WAIT_SPREAD)
 
     def _judge_by_policy(self, event: DeliveredEvent, error: BaseException) -> tuple[Verdict | None, Advice]:
-        """Return the verdict of an error without regard to the circuit, and the advice of `on_error`."""
+        """Return the verdict on an event whose handler raised `error`, by `on_error` and the retry policy only, without
+        the circuit breaker. Also return the advice of `on_error`."""
         advice = self._ask_on_error(event, error)
         verdict = judge(self.handler, event.attempt - 1, error, self._limit, advice)
         if verdict is not None and (policy_error := verdict.policy_error) is not None:
@@ -269,7 +277,8 @@ class Endpoint:
         return advice
 
     def _is_event_fault(self, error: BaseException, verdict: Verdict) -> bool:
-        """Return True if only this event is wrong, which says nothing about other events."""
+        """Return True if the error is the fault of this event only, so that it says nothing about the handling of other
+        events."""
         most = self.handler.max_attempts
         exhausted = most is not None and verdict.attempts >= most
         return isinstance(error, UnrecoverableError) or (verdict.state is RowState.DEAD and not exhausted)
@@ -290,7 +299,8 @@ class Endpoint:
             self._log_circuit("circuit_open", text, type(error).__name__, error)
 
     def _note_outcome(self, outcome: object, started: float | None) -> None:
-        """Record a success in the circuit. RetryAfter is neither success nor failure, because it may hide an error."""
+        """Record a success of the handler in its circuit breaker. RetryAfter counts neither as success nor as failure,
+        because it may hide an error."""
         if isinstance(outcome, RetryAfter):
             self.note_undecided(started)
         elif self._circuit.has_failures and not isinstance(outcome, Deferral):
@@ -301,7 +311,8 @@ class Endpoint:
                 self._report_closed("the circuit of %s is closed again")
 
     def _note_event_fault(self, event: DeliveredEvent, started: float | None) -> None:
-        """Record an error of the event itself, no outage. A probe that fails so says nothing about the downstream."""
+        """Tell the circuit breaker that the handler failed by an error of the event itself, not by an outage. A probe
+        that fails so says nothing about the downstream service."""
         if not self._circuit.is_open or started is None:
             return
         with self._lock:
@@ -321,14 +332,16 @@ class Endpoint:
         log_event(log, name, text, handler.name, *arguments, subscription=handler.subscription, handler=handler.name)
 
     def note_undecided(self, started: float | None) -> None:
-        """Record that a handler has ended without saying anything about its downstream."""
+        """Tell the circuit breaker that a call of the handler has ended without showing whether its downstream service
+        works."""
         if self._circuit.is_open and started is not None:
             with self._lock:
                 self._circuit.note_undecided(started)
 
 
 def guard_other_writes(call: Call) -> Call:
-    """Wrap a transactional handler so that a write on a connection of Django, in another transaction, raises."""
+    """Wrap a transactional handler so that a write through a Django connection raises an error, because it would be in
+    another transaction."""
 
     def guarded(event: Any, conn: Any) -> Any:
         # Check at each call, because the module of a handler may import Django late.

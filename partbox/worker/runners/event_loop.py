@@ -33,8 +33,8 @@ CLOSE_TIMEOUT = 2.0  # seconds for the close of one client
 
 @dataclass(slots=True, eq=False)
 class Suspended:
-    """A coroutine that has run up to its first suspension, and the future that it waits for. `context` is set by the
-    function that ran the first step."""
+    """An async handler's coroutine that has run up to its first suspension, and the future that it waits for. `context`
+    is set by the function that ran the first step."""
 
     coroutine: Any
     waiting: Any
@@ -42,7 +42,8 @@ class Suspended:
 
 
 def run_in_context(context: Context, function: Callable[..., object], *given: Any) -> object:
-    """Run a function in the context. The later steps of an async handler that it begins run in this context too."""
+    """Run a function in the given context of context variables. If it begins an async handler, the later steps of that
+    handler run in this context too."""
     result = context.run(function, *given)
     if type(result) is Suspended:
         result.context = context
@@ -50,9 +51,8 @@ def run_in_context(context: Context, function: Callable[..., object], *given: An
 
 
 def begin_handler(handler: Callable[..., Any], *given: Any) -> object:
-    """Run an async handler up to its first suspension in the task of its lane. Return Suspended, or the returned
-    value or raised error of a handler that never waits. Most handlers that do not wait end here, without a round of
-    the loop."""
+    """Run an async handler up to its first suspension, in the task of its lane. Return Suspended, or the value or error
+    of a handler that never waits. Most handlers that do not wait end here, without a round of the event loop."""
     try:
         coroutine = handler(*given)
         if not isinstance(coroutine, CoroutineType):
@@ -81,7 +81,6 @@ async def _return_uncancelled(task: asyncio.Task[Any], result: object) -> object
 
 @coroutine
 def _run_rest(suspended: Suspended) -> Generator[Any, Any, Any]:
-    """Drive a suspended coroutine to its end, each step in the context of its event."""
     assert suspended.context is not None
     coroutine, waiting, run = suspended.coroutine, suspended.waiting, suspended.context.run
     proceed = partial(coroutine.send, None)
@@ -101,8 +100,8 @@ def _run_rest(suspended: Suspended) -> Generator[Any, Any, Any]:
 
 
 async def _run_rest_within(timeout: float, suspended: Suspended) -> object:  # noqa: ASYNC109  it bounds the handler
-    """Drive a suspended coroutine to its end. After `timeout` seconds cancel it; the TimeoutError shows where it
-    was."""
+    """Run a suspended handler's coroutine to its end, and cancel it after `timeout` seconds. The traceback of the
+    TimeoutError then shows where the handler was."""
     limit = asyncio.timeout(timeout)
     try:
         async with limit:
@@ -126,7 +125,8 @@ Set before each handler begins, because `asyncio.current_task` costs as much as 
 
 
 class EventLoop:
-    """An event loop for the handlers of a process, in a thread or lent by the application. Returns errors as values."""
+    """The event loop in which a process runs its async handlers: a loop in a thread of its own, or the loop lent by the
+    application. Errors of handlers are returned as values."""
 
     def __init__(self, new_loop: NewLoop = asyncio.new_event_loop) -> None:
         self._host: ThreadLoop | ApplicationLoop = ThreadLoop(new_loop)
@@ -134,50 +134,53 @@ class EventLoop:
         self._blocked = False
 
     def adopt(self, loop: asyncio.AbstractEventLoop, ended: Callable[[], object]) -> None:
-        """Run handlers in the application's loop, which is also the caller's. `ended` is called if the application
-        cancels all tasks of the loop, as it does before it ends the loop."""
+        """Run async handlers in the application's event loop, which is also the caller's. `ended` is called if the
+        application cancels all tasks of the loop, as it does before it ends the loop."""
         self._host = ApplicationLoop(loop, ended)
 
     @property
     def application_loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop that the application lent, or None."""
+        """The event loop that the application lent for async handlers, or None if the worker uses a loop of its own."""
         return self._host.loop if isinstance(self._host, ApplicationLoop) else None
 
     @property
     def ended(self) -> bool:
-        """True if the application has ended its loop or cancelled all tasks there. Handlers that ran never end then."""
+        """True if the application has ended its event loop or cancelled all tasks in it. Handlers that ran at that time
+        never end."""
         return self._host.ended
 
     def prepare(self) -> None:
-        """Guard connection pools against use from two loops, before the first async handler runs."""
+        """Guard async connection pools against use from two event loops. Call this before the first async handler
+        runs."""
         self._host.prepare()
 
     def start(self, run_lanes: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Start a task that runs lanes. Any thread may call this."""
+        """Start a task in the event loop that runs the events of lanes. Any thread may call this."""
         self._host.call(partial(self._start_task, run_lanes))
 
     def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
-        """Run a coroutine, no handler, for another thread. Cancelling the future cancels its task; `cancel` does
-        not."""
+        """Run a coroutine that is not a handler in the event loop, and return a future for another thread. Cancelling
+        the future cancels its task, but `cancel` of the loop does not."""
         return self._host.submit(function)
 
     def call_soon(self, callback: Callable[[], object]) -> None:
-        """Schedule a callback in the loop. Any thread may call this."""
+        """Schedule a callback to run in the event loop of the handlers. Any thread may call this."""
         self._host.call(callback)
 
     def slice_bounds(self, began: float, seconds: float) -> tuple[float, float]:
-        """Return the end of a slice of `seconds` that began at `began`, and the latest end if its handlers wait. Both
-        are monotonic seconds. The latest end is 0.0 where a slice is not extended."""
+        """Return when a time slice of `seconds` that began at `began` ends, and its latest end if its handlers wait.
+        Both are monotonic seconds. The latest end is 0.0 in an event loop where slices are not extended."""
         ends = self._host.until(began, seconds)
         return ends, began + seconds if self._host.is_shared else 0.0
 
     async def yield_to_others(self) -> None:
-        """Let other tasks of the loop run, after a slice in which no handler waited."""
+        """Let other tasks of the event loop run, after a time slice in which no handler waited."""
         if not await self.wait_for_slice():
             await await_undisturbed(asyncio.sleep(0))
 
     async def wait_for_slice(self) -> bool:
-        """Wait until a slice may begin in the loop. Return True if that took a wait."""
+        """Wait until the calling runner may begin its next time slice in the event loop. Return True if it had to
+        wait."""
         waited = False
         while (waiting := self._host.next_slice()) is not None:
             waited = True
@@ -189,7 +192,8 @@ class EventLoop:
 
     @staticmethod
     async def call(begin_call: Callable[[Any], object], given: Any, timeout: float | None) -> object:  # noqa: ASYNC109  it bounds the handler
-        """Run a handler that `begin_call` begins; return its value or error, a TimeoutError after `timeout` seconds."""
+        """Run a handler to its end; `begin_call` runs its first step. Return its value or error, a TimeoutError after
+        `timeout` seconds."""
         current_run.task = task = asyncio.current_task()
         result = begin_call(given)
         return await EventLoop.run_rest(result, timeout, task) if type(result) is Suspended else result
@@ -197,7 +201,7 @@ class EventLoop:
     @staticmethod
     @coroutine
     def run_rest(suspended: Suspended, timeout: float | None, task: Any) -> Generator[Any, Any, object]:
-        """Run the rest of a suspended handler; return its value or error, a TimeoutError after `timeout` seconds.
+        """Run a suspended handler to its end and return its value or error, a TimeoutError after `timeout` seconds.
         Raises only if the task must end. Most handlers have no timeout, so this is a generator: each wait then goes
         through one coroutine less."""
         result: object
@@ -218,8 +222,8 @@ class EventLoop:
         return result
 
     def cancel(self, patience: float = 0.0) -> bool:
-        """Wait `patience` seconds for handlers that run, then cancel them. Return True if some were left. Also True if
-        the loop is blocked or does not run. A handler that resists cancellation is left behind."""
+        """Wait `patience` seconds for running async handlers to end, then cancel them. Return True if some were left,
+        or if the event loop is blocked or does not run. A handler that resists cancellation is left behind."""
         if not self._host.is_alive:
             return self._cancel_later()
         try:
@@ -228,15 +232,16 @@ class EventLoop:
             return True
 
     def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = ()) -> None:
-        """Close clients and end the loop, once its handlers have ended. The application's loop goes on."""
+        """Close the clients of handlers and end the event loop, once its handlers have ended. A loop of the application
+        goes on."""
         if self._host.is_alive and not self._blocked:
             with suppress(TimeoutError):
                 self._run_and_wait(partial(_close_all, closing), ANSWER_TIMEOUT)
         self._host.end(blocked=self._blocked)
 
     def _run_and_wait(self, function: Callable[[], Coroutine[Any, Any, T]], patience: float) -> T:
-        """Run a coroutine even if a handler cancels all tasks. Raise TimeoutError if the loop is blocked or has
-        ended."""
+        """Run a coroutine in the event loop and wait for its result; start it again if a handler cancels all tasks.
+        Raise TimeoutError if the loop is blocked or has ended."""
         until = time.monotonic() + patience
         while not self._host.ended:
             with suppress(CancelledError):
@@ -249,14 +254,16 @@ class EventLoop:
         raise TimeoutError
 
     def _cancel_later(self) -> bool:
-        """Cancel the tasks of a loop that does not run now, in case the loop goes on."""
+        """Request cancellation of all runner tasks in an event loop that does not run now, for the case that the loop
+        goes on. Return True if there are such tasks."""
         for task in (tasks := list(self._tasks)):
             ending_tasks.add(task)
             self._host.call(task.cancel)
         return bool(tasks)
 
     def disown(self) -> None:
-        """End this forked process when the handler that has forked it returns to the loop."""
+        """Arrange in a forked child process that it ends when the async handler that forked it returns to the event
+        loop."""
         self._host.disown()
 
     def _start_task(self, run_lanes: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -296,7 +303,8 @@ async def _close_all(closing: Iterable[Callable[[], Awaitable[None]]]) -> None:
 
 
 async def await_undisturbed(wait: Awaitable[Any]) -> None:
-    """Await something, or return early if a handler cancels the task, perhaps with all others of the loop."""
+    """Await `wait`, but return early if a handler cancels the current task, perhaps with all others of the event loop.
+    Only a cancellation that ends the worker or the loop is passed on."""
     try:
         await wait
     except asyncio.CancelledError:
@@ -307,7 +315,8 @@ async def await_undisturbed(wait: Awaitable[Any]) -> None:
 
 
 async def _uncancel(task: asyncio.Task[Any]) -> None:
-    """Undo a cancellation that a handler asked for, so that the next handler of the task does not meet it."""
+    """Undo a cancellation of the task that a handler asked for, so that the next handler in the same task does not
+    receive it."""
     if must_end(task):
         return
     while task.cancelling():
@@ -326,7 +335,7 @@ def _cancel_traceback(error: TimeoutError) -> TracebackType | None:
 
 
 def _is_discarded(task: asyncio.Task[Any]) -> bool:
-    """Return True if the coroutine of the task is thrown away instead of run."""
+    """Return True if the task's coroutine is being thrown away (closed by the interpreter) instead of run."""
     try:
         return asyncio.current_task() is not task
     except RuntimeError:

@@ -38,7 +38,8 @@ _loop_guards: WeakKeyDictionary[asyncio.Task[Any], asyncio.Task[None]] = WeakKey
 
 
 def must_end(task: asyncio.Task[Any] | None) -> bool:
-    """Return True if the task was cancelled by the worker or with all tasks of the loop, and not by a handler."""
+    """Return True if the task must end, because the worker cancelled it or all tasks of the event loop were cancelled,
+    and not because a handler cancelled it."""
     if task in ending_tasks:
         return True
     loop_guard = None if task is None else _loop_guards.get(task)
@@ -46,7 +47,8 @@ def must_end(task: asyncio.Task[Any] | None) -> bool:
 
 
 def loop_factory(library: Literal["asyncio", "uvloop"]) -> NewLoop:
-    """Return the function that creates event loops. Raise SettingsError, with the remedy, if the library is missing."""
+    """Return the function that creates event loops of the given library. Raise SettingsError, with the remedy, if the
+    library is missing."""
     if library == "asyncio":
         return asyncio.new_event_loop
     factory: NewLoop = platform.library(
@@ -56,7 +58,8 @@ def loop_factory(library: Literal["asyncio", "uvloop"]) -> NewLoop:
 
 
 class ThreadLoop:
-    """An event loop in a thread of its own, which starts with the first call. Methods may be called by any thread."""
+    """An event loop for async handlers in a thread of its own, which starts with the first call. Its methods may be
+    called by any thread."""
 
     is_shared = False
     """True if the loop also runs tasks other than handlers."""
@@ -73,38 +76,41 @@ class ThreadLoop:
 
     @property
     def is_alive(self) -> bool:
-        """True if the loop runs."""
+        """True if the thread of this event loop has started and not ended."""
         return self._thread is not None and self._thread.is_alive()
 
     def prepare(self) -> None:
-        """Guard the connection pools before the first handler runs."""
+        """Guard async connection pools against use from two event loops. Call this before the first handler runs."""
         pool_guard.guard_pools(self._other_loop)
 
     def call(self, callback: Callable[[], object]) -> None:
-        """Schedule a callback in the loop."""
+        """Schedule a callback to run in this event loop, from any thread."""
         self._started_loop().call_soon_threadsafe(callback)
 
     def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
-        """Run a coroutine in a new task of the loop; return a future for other threads."""
+        """Run a coroutine in a new task of this event loop, and return a future on which other threads can wait."""
         return asyncio.run_coroutine_threadsafe(function(), self._started_loop())
 
     def run_lanes(self, run_lanes: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Create the task of a runner. Called in the loop."""
+        """Create the asyncio task that runs the coroutine of a runner. Called in the event loop."""
         return self._started_loop().create_task(run_lanes)
 
     def until(self, began: float, seconds: float) -> float:
-        """Return when a slice of `seconds` that begins at `began` ends (monotonic seconds). Called in the loop."""
+        """Return when a runner's time slice of `seconds` that begins at `began` ends (monotonic seconds). Called in the
+        event loop."""
         return began + seconds
 
     def next_slice(self) -> "asyncio.Future[None] | None":
-        """Return the future that a runner must await before its next slice, or None. Called in the loop."""
+        """Return the future that a runner must await before its next time slice, or None if it may go on at once.
+        Called in the event loop."""
         return None
 
     def call_next(self) -> None:
-        """Wake the next runner that waits for a slice. Called in the loop by a runner that has waited."""
+        """Wake the next runner that waits for a time slice. Called in the event loop by a runner that has waited."""
 
     def end(self, *, blocked: bool) -> None:
-        """End the loop and its thread after all runners, unless the loop is `blocked` and does not answer."""
+        """Stop the event loop and end its thread, after all runners have ended. Do nothing if the loop is `blocked` and
+        does not answer."""
         loop, thread = self._loop, self._thread
         if blocked or loop is None or thread is None or not thread.is_alive():
             return
@@ -114,9 +120,9 @@ class ThreadLoop:
         loop.close()
 
     def disown(self) -> None:
-        """End a forked process that was forked by a handler of this loop, once the handler returns to the loop. Called
-        in the fork. The coroutine of the handler cannot go on there. Other handlers must not, because they go on in the
-        parent. The loop cannot either, because it shares its selector with the parent."""
+        """Arrange in a forked child process that it ends once the handler of this loop that forked it returns to the
+        loop. Called in the fork. The handler's coroutine cannot go on there. Other handlers must not, because they go
+        on in the parent. The loop cannot either, because it shares its selector with the parent."""
         if self._loop is not None and self._thread is not None and self._thread.ident == threading.get_ident():
             _exit_with_loop(self._loop, _outermost_frame)
 
@@ -145,8 +151,8 @@ class ThreadLoop:
 
 
 class ApplicationLoop:
-    """The application's event loop, which runs in this thread. Handlers see the context variables that are set here.
-    The methods are the same as those of `ThreadLoop`."""
+    """The application's event loop, which runs in this thread, as the host of async handlers. Handlers see the context
+    variables that are set here. It has the same methods as `ThreadLoop`."""
 
     is_shared = True
 
@@ -171,7 +177,8 @@ class ApplicationLoop:
         return self._closed or (loop_guard is not None and (loop_guard.cancelling() > 0 or self.loop.is_closed()))
 
     def prepare(self) -> None:
-        """Do nothing: in this loop, handlers may use the same pools as the application."""
+        """Do nothing, because handlers in the application's event loop may use the same connection pools as the
+        application."""
 
     def call(self, callback: Callable[[], object]) -> None:
         try:
@@ -201,8 +208,8 @@ class ApplicationLoop:
         return task
 
     def until(self, began: float, seconds: float) -> float:
-        """Return the end of the slice that all runners share. After it, each runner handles at most one more event of a
-        lane."""
+        """Return the end (monotonic seconds) of the time slice that all runners in this event loop share. After it,
+        each runner handles at most one more event of a lane."""
         if self._round_passed and began > self._slice_end:
             self._slice_end = began + min(seconds, SLICE)
             self._round_passed = False
@@ -210,9 +217,9 @@ class ApplicationLoop:
         return self._slice_end
 
     def next_slice(self) -> "asyncio.Future[None] | None":
-        """Return the future that a runner must await before its next slice, or None if a slice may begin. Waiting
-        runners are queued. The first runner is woken when a slice may begin. This runner wakes the next, which runs if
-        a handler of the first runner waits before the slice is over."""
+        """Return the future that a runner must await before its next time slice, or None if a slice may begin. Waiting
+        runners are queued. The first runner is woken when a slice may begin. It wakes the next, which runs if a handler
+        of the first runner waits before the slice is over."""
         if not self._is_slice_over():
             return None
         self._waiting.append(waiting := self.loop.create_future())
@@ -226,7 +233,8 @@ class ApplicationLoop:
             self.call(self._loop_guard.cancel)
 
     def disown(self) -> None:
-        """End a forked process that a handler has forked. A fork by the application's own tasks goes on."""
+        """End a forked child process that an async handler has forked, once the handler returns to the loop. A process
+        that the application's own tasks forked goes on."""
         task = asyncio.current_task(self.loop)
         if task in _loop_guards:
             _exit_with_loop(self.loop, lambda: task.get_coro().cr_frame)  # type: ignore[union-attr]
@@ -261,7 +269,7 @@ class ApplicationLoop:
 
 def _exit_with_loop(loop: asyncio.AbstractEventLoop, outermost_frame: Callable[[], FrameType]) -> None:
     # All loops of asyncio itself have it.
-    """End this forked process when its handler returns to the loop.
+    """End this forked child process when its async handler returns to the event loop.
 
     `outermost_frame` returns the frame that the loop called.
 
@@ -282,7 +290,7 @@ def _exit_with_loop(loop: asyncio.AbstractEventLoop, outermost_frame: Callable[[
 
 
 def _outermost_frame() -> FrameType:
-    """Return the frame that the event loop of this thread has called, and that will return to the loop."""
+    """Return the stack frame that the event loop of this thread has called, and that will return to the loop."""
     last = frame = sys._getframe()
     while frame.f_back is not None and frame.f_code is not ThreadLoop._serve.__code__:
         last, frame = frame, frame.f_back

@@ -27,7 +27,8 @@ ANSWER_TIMEOUT = 1.0  # seconds for a loop to begin a call, and for a cancelled 
 
 
 class ProcessLifespan:
-    """The lifespan of one process. `state` receives the yielded value; `error` is the error that leaving it raised."""
+    """The runner of the application's lifespan (a generator that opens and closes the state of handlers) in one worker
+    process. `state` receives the yielded value; `error` is the error that leaving it raised."""
 
     def __init__(self, lifespan: Lifespan | None, loop: EventLoop, state: ProcessState) -> None:
         self._lifespan = lifespan
@@ -42,7 +43,8 @@ class ProcessLifespan:
         return self._lifespan is not None
 
     def enter(self) -> None:
-        """Run the lifespan up to its yield. Raise its error if it fails; nothing of it is left running then."""
+        """Run the application's lifespan up to its yield, before the first handler. Raise its error if it fails;
+        nothing of it is left running then."""
         if self._lifespan is None:
             return
         call: Callable[[], Any] = self._lifespan.call
@@ -57,14 +59,15 @@ class ProcessLifespan:
             raise
 
     def give_up(self) -> None:
-        """Cancel an async lifespan that is being entered, so that `enter` ends. Called by another thread."""
+        """Cancel an async lifespan that another thread is still entering, so that `enter` ends. Called by another
+        thread than `enter`."""
         self._given_up = True
         if self._running is not None:
             self._running.give_up()
 
     def leave(self, timeout: float) -> None:
-        """Run the rest of the lifespan within `timeout` seconds, but at least a second. After that an async lifespan is
-        cancelled. A sync lifespan is left behind with its thread."""
+        """Run the rest of the lifespan (after its yield) within `timeout` seconds, but at least a second. After that an
+        async lifespan is cancelled, and a sync lifespan is left behind with its thread."""
         running, self._running = self._running, None
         if running is None or self._lifespan is None:
             return
@@ -78,7 +81,8 @@ class ProcessLifespan:
             log_event(log, "lifespan_overdue", text, self._lifespan.label)
 
     def report(self, error: BaseException, consequence: str) -> None:
-        """Log the error of the lifespan in one line, with the line of its function that failed."""
+        """Log the error of the application's lifespan in one line, with the line of the lifespan function that failed
+        and the consequence."""
         assert self._lifespan is not None
         label, line = self._lifespan.label, self._line_of(error)
         text = "the lifespan %s failed in line %d, %s: %s: %s"
@@ -91,7 +95,8 @@ class ProcessLifespan:
         log_event(log, "lifespan_waits", text, self._lifespan.label, seconds, where, seconds=round(seconds, 1))
 
     def _line_of(self, error: BaseException) -> int:
-        """Return the line of the function that raised the error, or its first line if none of its lines did."""
+        """Return the line number in the lifespan function at which the error was raised, or the function's first line
+        if none of its lines raised it."""
         assert self._lifespan is not None
         code, trace = innermost(self._lifespan.call).__code__, error.__traceback__
         while trace is not None and trace.tb_frame.f_code is not code:
@@ -108,14 +113,17 @@ class _RunningLifespan:
         self._left: Future[None] = Future()
 
     def enter(self, report: Callable[[float, int | None], None]) -> Any:
-        """Return the yielded value or raise the error. Meanwhile call `report` now and then, with seconds and line."""
+        """Run the lifespan up to its yield, and return the yielded value or raise the error. Meanwhile call `report`
+        now and then, with the seconds so far and the current line."""
         raise NotImplementedError
 
     def give_up(self) -> None:
-        """End the lifespan while it is being entered, if its kind can be ended."""
+        """End the lifespan while it is still being entered. Do nothing if it is a sync lifespan, which cannot be
+        ended."""
 
     def leave(self, timeout: float) -> bool:
-        """Run the rest of the lifespan and raise its error. Return False if it takes longer than `timeout` seconds."""
+        """Run the rest of the lifespan after its yield, and raise its error. Return False if it takes longer than
+        `timeout` seconds."""
         raise NotImplementedError
 
     def _wait_for(self, entry: "Future[Any]", report: Callable[[float, int | None], None]) -> Any:
@@ -171,7 +179,7 @@ class _ThreadLifespan(_RunningLifespan):
 
 
 class _TaskLifespan(_RunningLifespan):
-    """An async lifespan, in a task of the loop that runs the handlers."""
+    """An async lifespan, which runs in one task of the event loop that also runs the handlers."""
 
     _entry: Future[None] | None = None
     _given_up = False
@@ -245,8 +253,8 @@ class _TaskLifespan(_RunningLifespan):
         self._entry_ended.set()
 
     async def _wait_until_left(self) -> None:
-        """Wait until the lifespan must be left. Only a cancellation of all tasks of the application's loop ends it
-        earlier."""
+        """Wait at the lifespan's yield until the worker asks to leave it. Only a cancellation of all tasks of the
+        application's event loop ends the wait earlier."""
         while not self._leave_requested.is_set():
             waiting = self._leave_requested.wait()
             await (await_undisturbed(waiting) if self._loop.application_loop is None else waiting)

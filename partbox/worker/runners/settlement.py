@@ -22,14 +22,16 @@ from partbox.worker.runners.pool_guard import shared_loops
 
 
 class Settlement:
-    """The settlement of events in one process, used by runner threads, the event loop and the transactor's thread."""
+    """The recorder of event outcomes in one process: it judges the result of a handler, updates the engine and notifies
+    observers. Used by runner threads, the event loop and the transactor's thread."""
 
     def __init__(self, engine: Engine, reports: EventReports) -> None:
         self._engine = engine
         self.reports = reports
 
     def refuse_event(self, lane: Lane, endpoint: Endpoint, event: DeliveredEvent) -> bool:
-        """Return True if the event must not be called now: no permit (put it back), or an open circuit (defer it)."""
+        """Return True if the handler must not be called with the event now. The event is then put back, if its lane has
+        no permit under a limit, or deferred, if the circuit breaker is open."""
         if endpoint.run_kind is RunKind.LIMITED and not self._engine.limits.covers(lane, event.id):
             self._engine.outcomes.put_back(lane, event)
             return True
@@ -42,7 +44,8 @@ class Settlement:
     def settle_result(
         self, lane: Lane, endpoint: Endpoint, event: DeliveredEvent, result: object, tally: Tally | None
     ) -> None:
-        """Judge and settle an event whose handler has ended with anything but a plain success."""
+        """Judge the result of a handler and record the outcome of its event, if the handler ended with anything but a
+        plain success."""
         if self._engine.is_forked:
             exit_forked(result)
         self.raise_interrupt(result)
@@ -54,7 +57,8 @@ class Settlement:
 
     @staticmethod
     def raise_interrupt(result: object) -> None:
-        """Raise a KeyboardInterrupt that reached a handler in the application's loop: the application must end."""
+        """Raise the result if it is a KeyboardInterrupt that reached a handler in the application's event loop, because
+        then the application must end."""
         if (
             issubclass(type(result), KeyboardInterrupt)
             and threading.current_thread() is threading.main_thread()
@@ -71,6 +75,7 @@ class Settlement:
         seconds: float | None = None,
         incarnation: int | None = None,
     ) -> None:
-        """Record the verdict and report it. `incarnation` is that of the partition when the event was read."""
+        """Record the verdict on an event in the engine and report it to observers. `incarnation` counts how often the
+        partition had been read anew when the event was read."""
         if self._engine.outcomes.settle(lane, event, verdict, incarnation):
             self.reports.report_settled(event, verdict, result, seconds)

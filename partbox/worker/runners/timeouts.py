@@ -29,9 +29,9 @@ CHECK_INTERVAL = 0.02  # seconds between two checks; the poller steps up to a th
 
 @dataclass(eq=False)
 class HandlerTimeouts:
-    """A watch over the handlers of one process. The poller's thread calls it between its steps. `abandoned_partitions`
-    are partitions with handlers that were given up. `is_replaceable` is True if a supervisor replaces this process when
-    it exits."""
+    """A watch for slow and overdue handlers in one process. The poller's thread calls it between its steps.
+    `abandoned_partitions` are partitions with handlers that were given up. `is_replaceable` is True if a supervisor
+    replaces this process when it exits."""
 
     _engine: Engine
     _routes: Routes[Endpoint]
@@ -46,7 +46,8 @@ class HandlerTimeouts:
     _checked_at: float = 0.0
 
     def check_overdue(self) -> None:
-        """Check all running handlers, unless the last check was less than `CHECK_INTERVAL` ago."""
+        """Check all running handlers: log the slow, and give up handlers over their timeout. Do nothing if the last
+        check was less than `CHECK_INTERVAL` ago."""
         now = time.monotonic()
         if now - self._checked_at < CHECK_INTERVAL:
             return
@@ -67,11 +68,13 @@ class HandlerTimeouts:
 
     @cached_property
     def _first_limit(self) -> float:
-        """The seconds before which no handler can be slow or overdue. Thousands of lanes may run in lists."""
+        """The seconds after which the first handler can be slow or overdue, so that younger calls need no check.
+        Thousands of lanes may run in lists."""
         return min(_first_limit(endpoint.handler.timeout) for endpoint in self._routes.all())
 
     def all_saved(self) -> bool:
-        """Return True if only abandoned handlers still run, and all that is known of their partitions is saved."""
+        """Return True if the process may exit: only abandoned handlers still run, and all that is known of their
+        partitions is saved."""
         if any(lane not in self._given_up for lane in self._engine.scheduler.running()):
             return False
         # A copy, because the poller may add a partition meanwhile.

@@ -37,7 +37,8 @@ Link = tuple[BaseException, str]
 
 
 def application_frames(error: BaseException) -> TracebackType | None:
-    """Return the traceback from the first frame outside of partbox on, or None if there is none."""
+    """Return the part of the error's traceback that begins at the first frame outside of partbox, or None if there is
+    none."""
     frames: TracebackType | None = _frames(error)
     while frames is not None and str.startswith(_file_of(frames), _CALLER_DIRS):
         frames = frames.tb_next
@@ -45,9 +46,9 @@ def application_frames(error: BaseException) -> TracebackType | None:
 
 
 def trace_of(error: BaseException, limit: int) -> str | None:
-    """Return the last `limit` characters of the traceback as storable text, or None. Causes come first, as far as they
-    fit. None if no frame belongs to the application, and for events that partbox itself finds undecodable or
-    unroutable."""
+    """Return the last `limit` characters of the error's traceback as text that can be stored, causes first as far as
+    they fit. Return None if no frame belongs to the application, and for events that partbox itself finds undecodable
+    or unroutable."""
     try:
         return (
             None
@@ -60,7 +61,8 @@ def trace_of(error: BaseException, limit: int) -> str | None:
 
 
 def _is_partbox_error(error: BaseException) -> bool:
-    """Return True if partbox raised the error about the event itself, so that no code of the application failed."""
+    """Return True if partbox itself raised the error, because of the event, so that no code of the application
+    failed."""
     if not issubclass(type(error), UNCHARGED_ERRORS):
         return False
     last = deque(_each_frame(_frames(error)), 1)
@@ -68,7 +70,8 @@ def _is_partbox_error(error: BaseException) -> bool:
 
 
 def _format_chain(error: BaseException, limit: int) -> str:
-    """Return the text of the error after the texts of its causes, as far as they fit; "" if there are no frames."""
+    """Return the traceback text of an error, preceded by the texts of its causes as far as they fit in `limit`
+    characters. Return "" if there are no frames."""
     texts: list[str] = []
     seen: set[int] = set()
     waiting: deque[Link] = deque([(error, "")])
@@ -131,7 +134,6 @@ def _file_of(frames: TracebackType) -> str:
 
 
 def _last_characters(text: str, limit: int) -> str:
-    """Return at most the last `limit` characters of the text, from the beginning of a line."""
     if len(text) <= limit:
         return text.rstrip("\n")
     kept = text.rstrip("\n")[-limit:]

@@ -43,8 +43,9 @@ _EFFECTS_CLASSES = {
 
 
 class EffectsByKind:
-    """The effects of one process, one per kind of transaction in use, created anew for each session. The transactor's
-    thread uses the effects. The poller's thread uses `check` and `needs_lent_conn`."""
+    """The `Effects` objects of one process, which run its transactional handlers: one per kind of transaction in use,
+    created anew for each database session. The transactor's thread uses them. The poller's thread uses `check` and
+    `needs_lent_conn`."""
 
     def __init__(self, context: Context, kinds: Collection[TransactionKind], loop: EventLoop) -> None:
         self._context = context
@@ -55,16 +56,18 @@ class EffectsByKind:
 
     @property
     def needs_lent_conn(self) -> bool:
-        """True if some kind of handler uses the connection that the poller lends."""
+        """True if transactional handlers of some kind run on the connection that the poller lends to the transactor."""
         return any(each.needs_lent_conn for each in self._classes.values())
 
     def check(self, reading: Conn) -> None:
-        """Raise SettingsError if a kind of handler would not be in the database of `reading`."""
+        """Raise SettingsError if transactional handlers of some kind would run in another database than the connection
+        `reading`, the outbox's."""
         for each in self._classes.values():
             each.check(reading)
 
     def of(self, kind: TransactionKind, session: WatchedConnection) -> Effects:
-        """Return the effects of this kind for the session; create them at the first call."""
+        """Return the `Effects` object that runs transactions of this kind in the given database session. It is created
+        at the first call."""
         if session is not self._session:
             self.close()
             self._session = session
@@ -74,17 +77,18 @@ class EffectsByKind:
         return found
 
     def interrupt(self) -> None:
-        """Cancel handlers that await something, for good. Any thread may call this."""
+        """Cancel all transactional handlers that await something, in a way that ends their tasks for good. Any thread
+        may call this."""
         for each in list(self._effects.values()):
             each.interrupt()
 
     def go_idle(self) -> None:
-        """Let each kind release connections that it does not need while nothing runs."""
+        """Release the connections that transactional handlers do not need while no event runs."""
         for each in self._effects.values():
             each.go_idle()
 
     def close(self) -> None:
-        """Close all effects. The next call of `of` creates new effects."""
+        """Close the `Effects` objects of all kinds and their connections. The next call of `of` creates new ones."""
         for each in self._effects.values():
             each.close()
         self._effects.clear()
@@ -98,7 +102,8 @@ def _load_class(kind: TransactionKind) -> type[Effects]:
 
 
 class Transactor:
-    """A thread that runs one transaction after another, on a connection that the poller gives and takes away."""
+    """The thread that runs transactional handlers, one transaction after another, on a connection that the poller gives
+    and takes away."""
 
     def __init__(self, parts: TransactionParts, kinds: Collection[TransactionKind], loop: EventLoop) -> None:
         self._parts = parts
@@ -121,8 +126,8 @@ class Transactor:
         self._thread.start()
 
     def stop(self, timeout: float) -> bool:
-        """End the thread after the current transaction. After `timeout` seconds cancel an async handler and return
-        False."""
+        """End the transactor's thread after its current transaction. After `timeout` seconds cancel a running async
+        handler and return False."""
         self._stopped.set()
         self._work_ready.set()
         self._thread.join(timeout)
@@ -133,36 +138,42 @@ class Transactor:
         return False
 
     def set_connection(self, conn: Connection[Any], me: UUID | None) -> None:
-        """Run transactions on `conn`, as the instance `me`. Events that were read before are forgotten."""
+        """Run transactions from now on with the connection `conn`, as the worker instance `me`. Events that were read
+        before are forgotten."""
         self._transactions.set_connection(conn, me)
         self._work_ready.set()
 
     def suspend(self) -> None:
-        """Prevent any further commit: wait for a COMMIT in progress, and condemn a transaction whose handlers run."""
+        """Prevent any further commit of transactional handlers: wait for a COMMIT in progress, and mark a transaction
+        whose handlers still run so that it will not commit."""
         if self._transactions.suspend():
             with self._use_lock:
                 pass
 
     def close(self, conn: Connection[Any]) -> None:
-        """Close the connection, now or when the condemned transaction that uses it ends."""
+        """Close the connection now, or, if a transaction that must not commit still uses it, when that transaction
+        ends."""
         if not self._transactions.defer_close(conn):
             conn.close()
 
     def one_by_one(self) -> None:
-        """Limit each transaction to one event from now on."""
+        """Limit each transaction of transactional handlers to one event from now on."""
         self._event_limit = 1
 
     def first(self) -> int | None:
-        """Move the partition with the lowest waiting id to the front; return that id, or None if no event waits."""
+        """Give the next turn to the partition whose waiting event has the lowest id. Return that id, or None if no
+        event waits for a transaction."""
         return self._transactions.put_lowest_first()
 
     def wake(self) -> None:
-        """Wake the thread, because an event waits or a save is over that may have been in its way."""
+        """Wake the transactor's thread, because an event waits for a transaction, or because a save has ended that may
+        have been in its way."""
         if self._transactions.waiting:
             self._work_ready.set()
 
     def run_once(self) -> bool:
-        """Run one transaction, or return False if no event may run. Once started, only the thread may call this."""
+        """Run one transaction of waiting events. Return False if no event may run. Once the thread is started, only it
+        may call this."""
         with self._use_lock:
             open_transaction = self._transactions.begin()
             if open_transaction is None:
@@ -217,8 +228,8 @@ class Transactor:
             self._reports.report_delivered(tally)
 
     def _call_hooks(self, effects: Effects) -> None:
-        """Call the hooks that wait for the commit. Their errors are only logged, because nothing can be undone any
-        more."""
+        """Call the functions that handlers have deferred until after the commit. Their errors are only logged, because
+        nothing can be undone any more."""
         calls = [*effects.hooks()]
         if calls:
             self._call_hook(lambda: effects.drive(lambda: [*map(self._call_hook, calls)]))
@@ -232,7 +243,8 @@ class Transactor:
             self._context.log("transaction_hook_failed", text, type(error).__name__, error, trace=error)
 
     def _handle_failure(self, transaction: Transaction, effects: Effects | None, error: Error | CalledOffError) -> None:
-        """Log a failure, blame an event, and have the saved cursors read again, unless the poller does so already."""
+        """Log the failure of a transaction, find the event to blame, and have the saved delivery positions (cursors)
+        read again, unless the poller does so already."""
         events, text = len(transaction.handled_events), "a transaction of %s failed, which runs again: %s"
         self._context.log("transaction_failed", text, counted(events, "event"), error, events=events)
         if isinstance(error, HungError):

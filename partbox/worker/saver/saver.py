@@ -46,7 +46,8 @@ MAX_ROWS = 5_000
 
 
 class Saver:
-    """The saver thread. The poller sets its connection, and removes it when a connection is lost."""
+    """The thread that saves the progress of handled events and parked events to the database. The poller sets its
+    connection, and removes it when a connection is lost."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -81,14 +82,15 @@ class Saver:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread after the current save, and wait for its end."""
+        """Stop the saving thread after the save in progress, and wait for its end."""
         self._stop_asked.set()
         self._has_progress.set()
         self._has_release.set()
         self._thread.join()
 
     def set_connection(self, conn: Connection[Any] | None, me: UUID | None) -> None:
-        """Set the connection and the id to save with, or None to suspend saving, after the current save."""
+        """Set the connection and the instance id that progress is saved with, once the save in progress is over. None
+        suspends saving."""
         with self._conn_lock:
             self._conn, self._me, self._unsent = conn, me, []
         self._has_progress.set()
@@ -106,13 +108,14 @@ class Saver:
             self._signals.report_failure(error)
 
     def _tick(self) -> None:
-        """Record in the process slot that the thread runs, and that it is healthy."""
+        """Record in memory shared with the supervisor that the saving thread runs and, if so, that it can save."""
         self._slot[SAVE_TICK] = now = boottime()
         if self._is_healthy:
             self._slot[SAVED_AT] = now
 
     def _pause(self, seconds: float) -> None:
-        """Pause, less if a partition may be released, and tick, because a pause may be longer than a lease."""
+        """Pause between two saves, less if a partition may be released. Signs of life are recorded meanwhile, because a
+        pause may be longer than a lease."""
         began = time.monotonic()
         while (left := began + seconds - time.monotonic()) > 0 and not self._stop_asked.is_set():
             if self._has_release.wait(min(left, TICK_INTERVAL)):
@@ -121,7 +124,7 @@ class Saver:
             self._tick()
 
     def _save_once(self) -> float:
-        """Save if there is anything to save, and return the seconds until the next save may start."""
+        """Save unsaved progress, if there is any, and return the seconds until the next save may start."""
         with self._conn_lock:
             if self._conn is None or self._me is None:
                 # Without this, handlers that go on would keep the flag as it was.
@@ -157,7 +160,6 @@ class Saver:
         return save_delay(self._engine.saves.unsaved(), self._enough)
 
     def _pause_after(self, seconds: float) -> float:
-        """Return the seconds to pause after a save that took `seconds`."""
         # One slow save (a cold cache, a checkpoint) is no sign that the next will be slow.
         usual = min(seconds, self._last_seconds)
         self._last_seconds = seconds
@@ -171,9 +173,9 @@ class Saver:
         )
 
     def save(self, conn: Connection[Any], me: UUID) -> float:
-        """Save all unsaved work as instance `me`, and return the seconds that the server took. Lost partitions are
-        reported and left out. The rest of a full or failed call is kept for the next one. While the thread runs, only
-        the thread may call this."""
+        """Save all unsaved progress as instance `me`, and return the seconds that the server took. Partitions lost to
+        others are reported and left out. The rest of a full or failed call is kept for the next one. While the thread
+        runs, only it may call this."""
         waiting = self._gather()
         total = 0.0
         while waiting:
@@ -208,7 +210,8 @@ class Saver:
         return self._engine.saves.gather(time.monotonic())
 
     def _advance_idle(self, now: float) -> None:
-        """Save cursors that moved with the horizon only, once a minute: they hold back pruning and purge."""
+        """Save the cursors of partitions without new events once a minute, because old saved cursors hold back pruning
+        and purge."""
         if now < self._advance_at:
             return
         # The clock decides, however busy other partitions are.
@@ -217,8 +220,8 @@ class Saver:
 
 
 def save_delay(unsaved: UnsavedWork, enough: int) -> float:
-    """Return the seconds to wait for more progress, or 0 to save now. A save costs a statement, and about 170 bytes of
-    WAL per partition: `enough` finished records are worth that."""
+    """Return the seconds to wait for more progress before a save, or 0 to save now. A save costs a statement and about
+    170 bytes of WAL per partition, which `enough` finished records are worth."""
     if unsaved.is_urgent:
         return 0.0
     if unsaved.finished < FEW_FINISHED and not unsaved.is_awaited:

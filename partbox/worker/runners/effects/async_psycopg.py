@@ -34,14 +34,16 @@ LOOP_ENDED = "the event loop of handlers has ended, or the worker is ending"
 
 
 class LoopCalls:
-    """A caller of coroutines in the event loop, one at a time, that waits for each of them."""
+    """A bridge by which the transactor's thread runs coroutines in the event loop, one at a time, and waits for each of
+    them."""
 
     def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
         self._task: asyncio.Task[Any] | None = None  # the task that runs a handler
 
     def run_and_wait(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine in the loop and wait. Raise OperationalError if the loop or the worker is ending."""
+        """Run a coroutine in the event loop and wait in this thread for its result. Raise OperationalError if the event
+        loop or the worker is ending."""
         future = self._loop.submit(function)
         while True:
             try:
@@ -60,7 +62,8 @@ class LoopCalls:
     async def handle(
         self, context: contextvars.Context, endpoint: Endpoint, event: DeliveredEvent, *handler_args: Any
     ) -> object:
-        """Call the handler, return its value or error. Raise CancelledError if it was interrupted."""
+        """Call an async transactional handler with an event, and return its value or its error. Raise CancelledError if
+        it was interrupted."""
         self._task = asyncio.current_task()
         try:
             begin_call = partial(run_in_context, context, begin_handler, endpoint.wrapped_call, event)
@@ -71,7 +74,7 @@ class LoopCalls:
             self._task = None
 
     def interrupt(self) -> None:
-        """Cancel the handler that runs, for good. Any thread may call this."""
+        """Cancel the async handler that runs now, in a way that ends its task for good. Any thread may call this."""
         self._loop.call_soon(self._cancel_task)
 
     def _cancel_task(self) -> None:
@@ -81,7 +84,8 @@ class LoopCalls:
 
 
 class AsyncPsycopgEffects(PsycopgEffects):
-    """Transactions of `async def` handlers with `transactional=True`."""
+    """The transactions of `async def` handlers with `transactional=True`, run on an async connection of psycopg in the
+    event loop."""
 
     needs_lent_conn: ClassVar[bool] = False
     conn: WatchedAsyncConnection  # type: ignore[assignment]
@@ -152,7 +156,7 @@ class AsyncPsycopgEffects(PsycopgEffects):
 
 
 async def open_connection(context: Context, session: WatchedConnection) -> WatchedAsyncConnection:
-    """Open an async connection for the handlers of a worker, in the running loop."""
+    """Open the async psycopg connection on which transactional handlers of a worker run, in the running event loop."""
     lease, pooler = context.settings.lease, context.settings.pooler or session.pooled
     return await connect_async(context.dsn(), lease=lease, pooler=pooler, name="partbox effects")
 
@@ -160,7 +164,8 @@ async def open_connection(context: Context, session: WatchedConnection) -> Watch
 async def save_async(
     effects: Effects, conn: AsyncConnection[Any], me: UUID, saves: Sequence[PartitionSave]
 ) -> tuple[set[int], float]:
-    """Save the cursors on this connection, as `Effects.save` does."""
+    """Save the delivery positions (cursors) of partitions on the async connection, as the last statement before the
+    commit. The async counterpart of `Effects.save`."""
     context = effects.context
     await async_effects.run_script(conn, effects.end())
     return await async_effects.save(

@@ -36,7 +36,8 @@ from partbox.worker.runners.event_loop import EventLoop
 
 
 class AsyncSqlalchemyEffects(SqlalchemyEffects):
-    """Transactions of `async def` handlers with `transactional="sqlalchemy"`."""
+    """The transactions of `async def` handlers with `transactional="sqlalchemy"`, run on an async SQLAlchemy connection
+    in the event loop."""
 
     needs_lent_conn: ClassVar[bool] = False
     conn: WatchedAsyncConnection  # type: ignore[assignment]

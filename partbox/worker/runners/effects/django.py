@@ -30,7 +30,8 @@ from partbox.worker.runners.event_loop import EventLoop
 
 
 class DjangoEffects(Effects):
-    """Transactions of handlers with `transactional="django"`."""
+    """The transactions of handlers with `transactional="django"`, run on Django's own connection to the outbox's
+    database."""
 
     needs_lent_conn: ClassVar[bool] = False
     _deadline: Deadline
@@ -44,7 +45,8 @@ class DjangoEffects(Effects):
 
     @classmethod
     def check(cls, reading: Conn) -> None:
-        """Check the connection that Django opens in this thread, and close it again if it was closed."""
+        """Check that the connection that Django opens in this thread suits transactional handlers, and close it again
+        if it was closed before."""
         django = connection()
         was_open = django.connection is not None
         try:
@@ -116,12 +118,14 @@ class DjangoEffects(Effects):
             self._django.close()
 
     def hung_error(self) -> Error | None:
-        """Return the error of a connection that was cut at its deadline, or None."""
+        """Return the error that explains why Django's connection was cut, if a statement ran past its deadline, else
+        None."""
         limit = getattr(self, "_deadline", None)
         return limit.lost_error() if limit is not None and limit.is_cut else None
 
     def _refresh_connection(self) -> None:
-        """Reconnect if the connection is lost or too old. CONN_MAX_AGE = 0 means: close it when nothing runs."""
+        """Reconnect Django to the database if its connection is lost or too old. CONN_MAX_AGE = 0 means: close the
+        connection when no event runs."""
         django = self._django
         if django.in_atomic_block:
             raise psycopg.ProgrammingError(
@@ -134,15 +138,15 @@ class DjangoEffects(Effects):
 
 
 def alias() -> str:
-    """Return the alias of the outbox's database, from Django's setting PARTBOX."""
+    """Return the alias of the Django database that holds the outbox, from Django's setting PARTBOX."""
     given = getattr(settings, "PARTBOX", None)
     return (given.get("DATABASE") if isinstance(given, Mapping) else None) or "default"
 
 
 @contextmanager
 def within(django: Any, limit: Deadline, behind: Callable[[], str] = str) -> Iterator[None]:
-    """Hold a savepoint in the transaction of a Django connection, and refuse writes on other connections. The
-    statements that `behind` returns follow the release of the savepoint in the same message."""
+    """Hold a savepoint in the open transaction of a Django connection while a handler runs, and refuse writes on other
+    Django connections. The statements that `behind` returns follow the release of the savepoint in the same message."""
     block = transaction.atomic(using=django.alias)
     with limit:
         block.__enter__()
@@ -165,7 +169,8 @@ def within(django: Any, limit: Deadline, behind: Callable[[], str] = str) -> Ite
 
 @contextmanager
 def exit_within(limit: Deadline, block: AbstractContextManager[object]) -> Iterator[None]:
-    """Limit the time of the last statements of an entered block. The body itself is not limited."""
+    """Limit the time that the exit of the entered context manager `block` may take (its last statements). The body of
+    the with statement is not limited."""
     try:
         yield
     except BaseException as error:
@@ -178,7 +183,8 @@ def exit_within(limit: Deadline, block: AbstractContextManager[object]) -> Itera
 
 @contextmanager
 def psycopg_errors(effects: DjangoEffects | None = None) -> Iterator[None]:
-    """Raise the psycopg error below an error of Django, or the error of the deadline if the connection was cut."""
+    """Translate errors of Django raised in the with block: raise the psycopg error below, or the error of the deadline
+    if the connection was cut."""
     try:
         yield
     except psycopg.OperationalError as error:
@@ -192,7 +198,8 @@ def psycopg_errors(effects: DjangoEffects | None = None) -> Iterator[None]:
 
 
 def connection() -> Any:
-    """Return Django's connection to the outbox's database. Raise SettingsError if Django does not have it."""
+    """Return Django's connection to the outbox's database. Raise SettingsError if Django's settings do not have that
+    database."""
     try:
         return connections[alias()]
     except (ConnectionDoesNotExist, ImproperlyConfigured) as error:
@@ -200,7 +207,8 @@ def connection() -> Any:
 
 
 def _check(django: Any, reading: Conn) -> None:
-    """Raise SettingsError unless the connection uses psycopg 3 and autocommit, in the database of `reading`."""
+    """Raise SettingsError unless the Django connection uses psycopg 3 and autocommit, and is in the same database as
+    the worker's connection `reading`."""
     if not isinstance(django.connection, psycopg.Connection):
         kind = type(django.connection).__module__.partition(".")[0]
         raise SettingsError(

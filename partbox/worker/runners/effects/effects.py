@@ -32,13 +32,15 @@ from partbox.worker.runners.event_loop import EventLoop
 
 
 class NotDone(Exception):
-    """A signal that the event is not done, so that its savepoint is rolled back."""
+    """An internal signal that a handler did not complete its event, so that the savepoint of the event is rolled
+    back."""
 
 
 class Effects:
-    """Transactions of one kind, run one after another by the transactor's thread. `conn` is psycopg's connection below
-    the library. `session` is a connection of the worker's session: the lent connection if `needs_lent_conn`. `loop`
-    runs async handlers. Errors of the transaction itself are psycopg's, even below another library."""
+    """The interface by which the transactor's thread runs transactional handlers of one kind (psycopg, SQLAlchemy or
+    Django), one transaction after another. `conn` is psycopg's connection below the library. `session` is a connection
+    of the worker's session: the lent connection if `needs_lent_conn`. `loop` runs async handlers. Errors of the
+    transaction itself are psycopg's, even below another library."""
 
     needs_lent_conn: ClassVar[bool] = True
     """True if the transactions use a connection that the poller lends, else they have their own."""
@@ -59,31 +61,36 @@ class Effects:
 
     @classmethod
     def check(cls, reading: Conn) -> None:
-        """Raise SettingsError if the transactions would not be in the database of `reading`."""
+        """Raise SettingsError if the transactions of this kind would run in another database than the connection
+        `reading`, the outbox's."""
 
     def transaction(self) -> AbstractContextManager[object]:
-        """Hold a transaction open: the end of the block commits, an error rolls back."""
+        """Hold a database transaction open during a with block: the end of the block commits, an error rolls back."""
         raise NotImplementedError
 
     def savepoint(self, handler: Handler) -> AbstractContextManager[object]:
-        """Hold a savepoint around a call of the handler. An error rolls back to the savepoint."""
+        """Hold a database savepoint during a call of the handler. An error rolls back to the savepoint."""
         raise NotImplementedError
 
     @property
     def is_intact(self) -> bool:
-        """True if the transaction still exists after a handler and its savepoint have ended."""
+        """True if the transaction still exists after a handler and its savepoint have ended, so that the handler has
+        neither committed nor rolled it back."""
         return self.conn.info.transaction_status == TransactionStatus.INTRANS
 
     def drive(self, run: Callable[[], object]) -> None:
-        """Call `run`, a whole transaction or its hooks, in the place where this kind must run."""
+        """Call `run`, which executes a whole transaction or its hooks, in the thread or context that this kind of
+        transaction requires."""
         run()
 
     def run(self, script: bytes) -> tuple[str | None, ...]:
-        """Execute a script on the connection, bypassing the library. Return the first row of its last statement."""
+        """Execute an SQL script on the psycopg connection, bypassing the library above it. Return the first row of the
+        last statement."""
         return blocking.run_script(self.conn, script)
 
     def begin(self) -> None:
-        """Begin the transaction and lift the time limits: only the statements after the handlers must be quick."""
+        """Begin the transaction for handlers and lift its time limits: handlers may be slow, only the statements after
+        them must be quick."""
         # psycopg would begin with its first own statement, but scripts bypass psycopg.
         if self.conn.info.transaction_status == TransactionStatus.IDLE:
             self.run(b"begin")
@@ -92,8 +99,8 @@ class Effects:
         self._xid = self.run(self.begin_script)[0] or ""
 
     def begin_anew(self) -> bool:
-        """Begin another transaction after a handler has committed this one. Return False if nothing was committed. The
-        library is not informed: in its view the same transaction goes on."""
+        """Begin another transaction after a handler has committed the current one, without telling the library, for
+        which the same transaction goes on. Return False if nothing was committed."""
         try:
             self.run(b"rollback")
             if self.run(scripts.status_script(self._xid)) != ("committed",):
@@ -106,7 +113,8 @@ class Effects:
         return True
 
     def call(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
-        """Call the handler in a savepoint, rolled back unless the event is done. Return its value or its error."""
+        """Call the handler with an event in a savepoint, which is rolled back unless the event is done. Return the
+        handler's value or its error."""
         result: object = None
         try:
             with self.savepoint(endpoint.handler):
@@ -127,36 +135,43 @@ class Effects:
         return result
 
     def handle(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
-        """Call the handler within its savepoint. Return its value or raise its error."""
+        """Call the handler with an event, inside the savepoint that is already open. Return its value or raise its
+        error."""
         return endpoint.wrapped_call(event, *self.handler_args)
 
     def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
-        """Save the cursors as the last statement before the commit. Return the same as `cursors.save`."""
+        """Save the delivery positions (cursors) of partitions as the last statement before the commit. Return the same
+        as `cursors.save`."""
         context = self.context
         self.run(self.end())
         told = self._schema, context.subscription, me, *save_arguments(saves)
         return cursors.save(self.conn, *told, durable=True, session=self.session)
 
     def end(self) -> bytes:
-        """Return the script that runs before the save."""
+        """Return the SQL script that runs after the last handler of the transaction, before the delivery positions are
+        saved."""
         return self.end_prefix + self.habits.end(self.context.settings.lease / 2)
 
     def hooks(self) -> Iterable[Any]:
-        """Return the calls that the library has deferred until the commit. Each may raise."""
+        """Return the functions that the library (Django or SQLAlchemy) has deferred until after the commit. Each may
+        raise when called."""
         return ()
 
     def interrupt(self) -> None:
-        """Cancel a handler that awaits something, for good. Any thread may call this."""
+        """Cancel a transactional handler that awaits something, in a way that ends its task for good. Any thread may
+        call this."""
 
     def go_idle(self) -> None:
-        """Release resources, because no event waits now."""
+        """Release the connections that are not needed while no event waits."""
 
     def close(self) -> None:
-        """Release the resources of this kind, because the session ends."""
+        """Release the resources of this kind of transaction, such as its connection, because the worker's database
+        session ends."""
 
 
 class PsycopgEffects(Effects):
-    """Transactions of sync handlers with `transactional=True`. One message releases a savepoint and sets the next."""
+    """The transactions of sync handlers with `transactional=True`, run on a psycopg connection. One message releases
+    the savepoint of an event and sets the next."""
 
     begin_script: ClassVar[bytes] = BEGIN_WITH_SAVEPOINT
     end_prefix: ClassVar[bytes] = RELEASE + b"; "
@@ -180,5 +195,6 @@ class PsycopgEffects(Effects):
             raise
 
     def kept_script(self) -> bytes:
-        """Return the script that runs after an event that is done."""
+        """Return the SQL script that runs after a handler has completed an event: release its savepoint, restore the
+        session's settings, and set the next savepoint."""
         return b"%b; %b; %b" % (RELEASE, self.habits.kept, SAVEPOINT)

@@ -29,7 +29,8 @@ SINGLE_CONN_OPTIONS: Final[dict[str, Any]] = {"poolclass": StaticPool, "pool_res
 
 
 class SqlalchemyEffects(Effects):
-    """Transactions of sync handlers with `transactional="sqlalchemy"`."""
+    """The transactions of sync handlers with `transactional="sqlalchemy"`, run through SQLAlchemy on a connection that
+    the worker lends."""
 
     def __init__(self, context: Context, session: WatchedConnection, loop: EventLoop) -> None:
         super().__init__(context, session, loop)
@@ -93,7 +94,8 @@ class SqlalchemyEffects(Effects):
             self._sql_conn.close()
 
     def _roll_back(self) -> None:
-        """Roll back, in any state left by a handler. Errors are ignored, because the session begins anew."""
+        """Roll back the SQLAlchemy transaction, in any state that a handler left. Errors are ignored, because the
+        worker's session begins anew."""
         with suppress(Exception):
             self._sql_conn.rollback()
         for each, context in self._joined_sessions:
@@ -121,7 +123,8 @@ class SqlalchemyEffects(Effects):
 
 @contextmanager
 def open_session(on: Connection, handler: Handler) -> Iterator[tuple[JoinedSession, Any]]:
-    """Hold a session in a savepoint. Yield it, and the session or scoped session that the handler receives."""
+    """Hold a SQLAlchemy session in a savepoint during a with block. Yield it, and the session or scoped session that
+    the handler receives."""
     kind = handler.session or Session
     with join_session(on, build_session(kind, on)) as joined:
         factory: Any = lambda: joined.session  # noqa: E731  a factory
@@ -129,20 +132,21 @@ def open_session(on: Connection, handler: Handler) -> Iterator[tuple[JoinedSessi
 
 
 def build_session(kind: type, on: Connection) -> Session:
-    """Return a guarded session of this class that sends all statements to `on`. A scoped class gets a plain Session."""
+    """Return a session of the given SQLAlchemy class that sends all statements to the connection `on` and refuses to
+    end the transaction. For a scoped class, return a plain Session."""
     base_class: Any = Session if issubclass(kind, scoped_session) else kind
     return cast("Session", guard_class(base_class)(bind=on, join_transaction_mode="rollback_only"))
 
 
 def build_engine(conn: Any) -> Engine:
-    """Return an engine whose only connection is `conn`."""
+    """Return a SQLAlchemy engine whose only connection is the given psycopg connection `conn`."""
     engine = create_engine("postgresql+psycopg://", creator=lambda: conn, **SINGLE_CONN_OPTIONS)
     send_plain_savepoints(engine, partial(run_script, conn))
     return engine
 
 
 def send_plain_savepoints(engine: Engine, run: Callable[[bytes], object]) -> None:
-    """Send the savepoints of this engine as they are.
+    """Make a SQLAlchemy engine send its savepoint statements as plain text, without compiling them.
 
     SQLAlchemy would compile each of them, because no two are alike.
 
@@ -163,7 +167,8 @@ def send_plain_savepoints(engine: Engine, run: Callable[[bytes], object]) -> Non
 
 
 def refuse_transaction_end(on: Connection, allowed: Callable[[], bool]) -> None:
-    """Refuse COMMIT and ROLLBACK through this connection unless `allowed()` is True."""
+    """Make COMMIT and ROLLBACK through this SQLAlchemy connection raise an error unless `allowed()` is True, so that a
+    handler cannot end the transaction."""
 
     def refuse(_: Connection) -> None:
         if not allowed():
@@ -178,7 +183,7 @@ def refuse_transaction_end(on: Connection, allowed: Callable[[], bool]) -> None:
 
 @contextmanager
 def psycopg_errors() -> Iterator[None]:
-    """Raise the psycopg error below an error of SQLAlchemy."""
+    """Translate errors of SQLAlchemy raised in the with block: raise the psycopg error below instead."""
     try:
         yield
     except exc.DBAPIError as error:
