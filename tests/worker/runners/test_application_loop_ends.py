@@ -306,7 +306,7 @@ def test_the_application_has_its_turn_while_handlers_that_never_wait_have_a_back
 
     async def main() -> None:
         async with desk.outbox.worker(concurrency=concurrency):
-            before = 0
+            before = handled[0]  # some rounds have passed while the worker began
             while handled[0] < 400:
                 await asyncio.sleep(0)
                 most[0], before = max(most[0], handled[0] - before), handled[0]
