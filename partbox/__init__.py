@@ -84,8 +84,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _module(name: str) -> Any:
-    """Return a public module of the partbox package, which is imported on first access. Raise AttributeError if it has
-    none of that name."""
+    """Import a public module of partbox on first access. Raise AttributeError for an unknown name."""
     missing = f"partbox.{name}"
     try:
         if not name.startswith("_"):

@@ -13,8 +13,9 @@ Call = Callable[..., Any]
 
 
 def callable_of(handler: Any) -> Call:
-    """Return the function that a handler stands for: a function itself, or the method `handle` of an object. Raise
-    RegistrationError if neither can be called with an event."""
+    """Return the function to call for a handler. Raise RegistrationError if there is none.
+
+    It is a function itself, or the method `handle` of an object. It must be possible to call it with an event."""
     if inspect.isclass(handler):
         raise RegistrationError(f"{handler.__qualname__} is a class: register an instance, {handler.__qualname__}()")
     call = getattr(handler, "handle", handler)
@@ -32,8 +33,9 @@ def is_async(call: Call) -> bool:
 
 
 def signature_of(call: Call) -> inspect.Signature:
-    """Return the signature of a function, with annotations possibly unresolved. Raise ValueError for a builtin without
-    a signature."""
+    """Return the signature of a function. Raise ValueError for a builtin without a signature.
+
+    Its annotations may be unresolved."""
     if sys.version_info >= (3, 14):
         from annotationlib import Format
 
@@ -42,8 +44,9 @@ def signature_of(call: Call) -> inspect.Signature:
 
 
 def takes(call: Call, arguments: int) -> bool:
-    """Return True if the function can be called with this number of positional arguments. A builtin without a signature
-    counts as able."""
+    """Return True if the function accepts this number of positional arguments.
+
+    A builtin without a signature counts as able."""
     try:
         return can_bind(signature_of(call), arguments)
     except ValueError:
@@ -51,7 +54,7 @@ def takes(call: Call, arguments: int) -> bool:
 
 
 def can_bind(signature: inspect.Signature, arguments: int) -> bool:
-    """Return True if a function with this signature can be called with this number of positional arguments."""
+    """Return True if this signature accepts the given number of positional arguments."""
     try:
         signature.bind(*[None] * arguments)
     except TypeError:
@@ -60,23 +63,27 @@ def can_bind(signature: inspect.Signature, arguments: int) -> bool:
 
 
 def name_of(handler: Any) -> str:
-    """Return the default name of a handler: module and qualified name of a function, or of the class of an object."""
+    """Return the default name of a handler: its module and the name of its function or class.
+
+    The name is the qualified name of a function, or of the class of an object."""
     inner = innermost(handler)
     named = inner if hasattr(inner, "__qualname__") else type(inner)
     return f"{named.__module__}.{named.__qualname__}"
 
 
 def place_of(call: Call) -> str:
-    """Return the file and line where a function is written, for messages, or "built in" if it is not written in
-    Python."""
+    """Return the file and line where a function is written, or "built in" if it is not Python code.
+
+    The text is for messages."""
     inner = innermost(call)
     code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
     return f"{short_path(code.co_filename)}:{code.co_firstlineno}" if code else "built in"
 
 
 def describe_parameters(arguments: int) -> str:
-    """Return a text for error messages that describes the parameters that a handler must take. It follows the handler's
-    name."""
+    """Return a text for error messages about the parameters that a handler must take.
+
+    It follows the handler's name."""
     return f"must take exactly {_PARAMETERS[arguments]}; or one more, if it asks for {_CLASS_AND_EVENT}"
 
 
@@ -88,14 +95,14 @@ _CLASS_AND_EVENT = "the class and the event by its annotations, as in (order: Or
 
 
 def innermost(call: Any) -> Any:
-    """Unwrap partials and decorators, and return the function inside of them."""
+    """Return the function inside of any partials and decorators."""
     while isinstance(call, partial):
         call = call.func
     return inspect.unwrap(call) if callable(call) else call
 
 
 def short_path(path: str) -> str:
-    """Return a file's path relative to the current folder if the file is below it, else the path unchanged."""
+    """Return a file's path relative to the current folder, or unchanged if it is elsewhere."""
     try:
         relative = os.path.relpath(path)
     # The current folder has been deleted.

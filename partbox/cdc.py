@@ -28,20 +28,23 @@ _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def connect(name: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Return the JSON document that creates a Debezium connector in Kafka Connect, for a POST to /connectors."""
+    """Return the JSON document that creates a Debezium connector in Kafka Connect.
+
+    It is for a POST to /connectors."""
     return {"name": name, "config": {**options, "database.password": CONNECT_PASSWORD}}
 
 
 def properties(name: str, options: Mapping[str, str]) -> str:
-    """Return the options of a Debezium connector as a Java properties file, for a program with Debezium's embedded
-    engine."""
+    """Return the options of a Debezium connector as a Java properties file.
+
+    It is for a program with Debezium's embedded engine."""
     lines = [f"{key}={_escaped(value)}" for key, value in {"name": name, **options}.items()]
     return "\n".join(lines) + "\n"
 
 
 def _escaped(value: str) -> str:
-    """Return a value for a Java properties file in ASCII, with a leading blank escaped, which would be dropped
-    otherwise."""
+    """Escape a value for a Java properties file in ASCII."""
+    # A leading blank is escaped, which would be dropped otherwise.
     text = "".join(_ESCAPES.get(each) or _ascii(each) for each in value)
     return f"\\{text}" if text.startswith(" ") else text
 
@@ -61,9 +64,10 @@ _THERE = " and ".join(f"{{{field}}}" for field in TOPIC_FIELDS)
 
 
 class TopicRoute:
-    """A topic template for Debezium's event router, such as `{aggregate_type}-events`, with at most one field, since
-    the router takes one. Raise SettingsError for other fields, for several, and for a character that Kafka does not
-    allow in topics."""
+    """A topic template for Debezium's event router, such as `{aggregate_type}-events`.
+
+    It has at most one field, since the router takes one. Raise SettingsError for other fields, for several, and for a
+    character that Kafka does not allow in topics."""
 
     def __init__(self, template: str) -> None:
         pieces = _pieces(template)
@@ -86,7 +90,8 @@ class TopicRoute:
 
 
 def _pieces(template: str) -> list[tuple[str, str | None]]:
-    """Divide a topic template into its texts, each with the field that follows it, as written in the braces."""
+    """Split a topic template into pairs of a text and the field that follows it."""
+    # A field is as written in the braces.
     try:
         parsed = list(Formatter().parse(template))
     except ValueError as error:
@@ -132,9 +137,11 @@ class ServerAddress:
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """A Debezium connector that reads one outbox. `name` is also its slot's and publication's name. `whole` makes it
-    send the log's present content at its first start. It executes the statements `snapshot` and `heartbeat`. Raise
-    SettingsError for a name, role or schema that PostgreSQL or Debezium would refuse."""
+    """The configuration of a Debezium connector that reads one outbox.
+
+    `name` is also its slot's and publication's name. `whole` makes it send the log's present content at its first
+    start. It executes the statements `snapshot` and `heartbeat`. Raise SettingsError for a name, role or schema that
+    PostgreSQL or Debezium would refuse."""
 
     name: str
     schema: str
@@ -206,8 +213,10 @@ class Connector:
 
 
 def default_name(database: str, schema: str) -> str:
-    """Return the default name of a Debezium connector, made of database and schema, since slot names are unique in a
-    server. A name that is too long ends with a hash, so that two names with the same beginning stay different."""
+    """Return the default name of a Debezium connector, made of database and schema.
+
+    Slot names are unique in a server. A name that is too long ends with a hash, so that two names with the same
+    beginning stay different."""
     name = re.sub(r"[^a-z0-9_]", "_", f"{database}_{schema}".lower())
     if len(name) <= 63:
         return name

@@ -14,29 +14,35 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 class ControlGroup(NamedTuple):
-    """A Linux control group that may limit this process's processors: the mount point of its hierarchy, and its folder
-    there."""
+    """A Linux control group, which may limit the processors of this process.
+
+    It has the mount point of its hierarchy, and its folder there."""
 
     version: int
     mount: PurePosixPath
     folder: PurePosixPath
 
     def list_ancestors(self) -> list[PurePosixPath]:
-        """Return the control group's folder and the folders above it, up to the mount point. Each may have a limit."""
+        """Return the control group's folder and all folders above it, up to the mount point.
+
+        Each may have a limit."""
         return [each for each in (self.folder, *self.folder.parents) if each.is_relative_to(self.mount)]
 
 
 def usable_processors(root: Path = Path("/")) -> int:
-    """Return the number of worker processes that this machine's processors can keep busy: at least 1, with the quota of
-    the control group rounded up."""
+    """Return the number of worker processes that this machine's processors can keep busy, at least 1.
+
+    The quota of the control group is rounded up."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     processor_quota = quota(root)
     return processors if processor_quota is None else max(1, min(processors, ceil(processor_quota)))
 
 
 def quota(root: Path = Path("/")) -> float | None:
-    """Return the lowest processor quota of this process's control groups, as a number of processors, from the files
-    below `root`. Return None if there is no quota or the files cannot be read."""
+    """Return the processor quota of this process, as a number of processors, or None without a quota.
+
+    It is the lowest of the process's control groups, from the files below `root`. None is returned for unreadable
+    files, too."""
     memberships, mounts = _read(root / "proc/self/cgroup"), _read(root / "proc/self/mountinfo")
     limits = (
         _read_limit(group.version, root / folder.relative_to("/"))
@@ -47,8 +53,9 @@ def quota(root: Path = Path("/")) -> float | None:
 
 
 def find_groups(memberships: str, mounts: str) -> list[ControlGroup]:
-    """Return the control groups named in the text of /proc/self/cgroup, at the mount points in the text of
-    /proc/self/mountinfo."""
+    """Return the control groups of this process, from the texts of its cgroup and mountinfo files.
+
+    The control groups are named in /proc/self/cgroup, the mount points in /proc/self/mountinfo."""
     mounted = [each for line in mounts.splitlines() if (each := _parse_mount(line)) is not None]
     found = []
     for line in memberships.splitlines():
@@ -63,8 +70,8 @@ def find_groups(memberships: str, mounts: str) -> list[ControlGroup]:
 
 
 def _parse_mount(line: str) -> tuple[int, PurePosixPath, PurePosixPath] | None:
-    """Return the control group version, root and mount point from a line of mountinfo, or None if the line is no
-    hierarchy for processors."""
+    """Parse a line of mountinfo: the control group version, root and mount point, or None for other mounts."""
+    # Other mounts are those that are no hierarchy for processors.
     left, _, right = line.partition(" - ")
     fields, kind = left.split(" "), right.split(" ")
     if len(fields) < 5 or len(kind) < 3 or not fields[4].startswith("/"):
@@ -76,8 +83,8 @@ def _parse_mount(line: str) -> tuple[int, PurePosixPath, PurePosixPath] | None:
 
 
 def _group_folder(at: PurePosixPath, top: PurePosixPath, path: str) -> PurePosixPath:
-    """Return the folder of the control group `path` below its mount point. In a container, the mount often shows only
-    the container's own part."""
+    """Return the folder of the control group `path` below its mount point."""
+    # In a container, the mount often shows only the container's own part.
     group = PurePosixPath(path)
     return at / group.relative_to(top) if group.is_relative_to(top) and ".." not in group.parts else at
 
@@ -90,8 +97,9 @@ def _read_limit(version: int, folder: Path) -> float | None:
 
 
 def processor_quota(quota: str, period: str) -> float | None:
-    """Return the number of processors that a control group's quota and its period in microseconds allow. Return None if
-    there is no limit: the quota is "max", -1 or empty."""
+    """Return the number of processors that a control group's quota allows, or None without a limit.
+
+    `quota` and `period` are in microseconds. There is no limit if the quota is "max", -1 or empty."""
     try:
         parts = int(quota), int(period)
     except ValueError:

@@ -37,8 +37,9 @@ _NOT_ZERO = re.compile(rb"-?[0.]*[1-9]")
 
 
 class Codec(Protocol):
-    """An encoder and decoder for the event payloads of one content type. Both methods may raise any exception to
-    refuse."""
+    """An encoder and decoder for the event payloads of one content type.
+
+    Both methods may raise any exception to refuse."""
 
     def encode(self, value: Any, /) -> bytes: ...
 
@@ -46,8 +47,9 @@ class Codec(Protocol):
 
 
 class Encoded(NamedTuple):
-    """A payload in the form in which it is stored: either JSON text or other bytes. `raw` means bytes without a
-    codec."""
+    """A payload in the form in which it is stored: JSON text or other bytes.
+
+    `raw` means bytes without a codec."""
 
     text: str | None
     data: bytes | None
@@ -60,8 +62,9 @@ _make_encoded: Callable[[tuple[Any, ...]], Encoded] = partial(tuple.__new__, Enc
 
 
 class JsonCodec:
-    """The codec for JSON payloads, by orjson, extended to pydantic models, msgspec Structs, attrs classes, and Decimal
-    as text.
+    """The codec for JSON payloads, including pydantic models, msgspec Structs and attrs classes.
+
+    It uses orjson and writes Decimal as text.
 
     The codec refuses values that JSON or PostgreSQL cannot hold. Dataclasses are written with all fields, even if their
     names begin with an underscore. Bytes under this content type are taken as finished JSON text, and so is a str if
@@ -74,7 +77,7 @@ class JsonCodec:
         return orjson.loads(data)
 
     def text(self, value: Any) -> str:
-        """Convert a payload into JSON text, or raise an exception if that is impossible."""
+        """Convert a payload into JSON text. Raise an exception if that is impossible."""
         if isinstance(value, bytes):
             check_json_text = self.check_json_text(value)
             _check_numbers(value)
@@ -90,7 +93,9 @@ class JsonCodec:
         return _without_nul(text) if "\\u0000" in text else text
 
     def check_json_text(self, value: bytes) -> str:
-        """Check the syntax of a payload that is JSON text already, and return it. Numbers are not checked."""
+        """Check the syntax of a payload that is JSON text already, and return it.
+
+        Numbers are not checked."""
         orjson.loads(value)
         return _without_nul(value.decode())
 
@@ -111,8 +116,9 @@ class RawCodec:
 
 
 class Codecs:
-    """The payload codecs of one outbox: JSON, raw bytes, and the application's `own` by content type, which take
-    precedence."""
+    """The payload codecs of one outbox: for JSON, for raw bytes, and the application's own.
+
+    The application's `own` codecs are by content type and take precedence."""
 
     def __init__(self, own: Mapping[str, Codec] | None = None) -> None:
         self._by_type: dict[str, Codec] = {JSON: _JSON, OCTETS: RawCodec(), **(own or {})}
@@ -121,13 +127,15 @@ class Codecs:
         self.upcasts: dict[tuple[str, int], Callable[[Any], Any]] = {}
 
     def is_json(self, content_type: str | None) -> bool:
-        """Return True if payloads of this content type are stored as JSON text and no codec of the application reads
-        them."""
+        """Return True if payloads of this content type are stored as JSON text.
+
+        This is False if a codec of the application reads them."""
         return content_type is None and self._json is _JSON
 
     def encode(self, value: Any, content_type: str | None = None) -> Encoded:
-        """Convert a payload into the form in which it is stored. Bytes without a content type are octets. Raise
-        PublishError if the payload cannot be encoded."""
+        """Convert a payload into the form in which it is stored. Raise PublishError if that is impossible.
+
+        Bytes without a content type are octets."""
         kind = content_type or (OCTETS if isinstance(value, bytes) else JSON)
         codec = self._by_type.get(kind)
         if codec is None and not isinstance(value, bytes):
@@ -156,7 +164,7 @@ class Codecs:
             raise PublishError(f"the codec of {JSON} wrote invalid JSON: {_reason(error, _JSON)}") from error
 
     def decode(self, data: bytes | None, content_type: str | None = None, *, raw: bool = False) -> Any:
-        """Convert stored data back into the payload of an event. Raise PayloadError if the data is damaged or has no
+        """Convert stored data back into an event's payload. Raise PayloadError if the data is damaged or has no
         codec."""
         # Nearly all payloads take this path, in half of the time.
         if content_type is None and data is not None and self._json is _JSON:
@@ -179,8 +187,8 @@ class Codecs:
 
 
 def _reason(error: Exception, codec: Codec) -> str:
-    """Return the text of a codec's error without the payload. Only partbox's own codec is known to keep the payload out
-    of its errors."""
+    """Return the text of a codec's error without the payload."""
+    # Only partbox's own codec is known to keep the payload out of its errors.
     error = error.__cause__ if isinstance(error.__cause__, Exception) else error
     if not isinstance(codec, JsonCodec):
         return type(error).__name__
@@ -200,8 +208,8 @@ def _without_nul(text: str) -> str:
 
 
 def _check_numbers(text: bytes) -> None:
-    """Raise ValueError if JSON text has a number that orjson reads as another number. `unfit_json.sql` is the same
-    check for writers in SQL."""
+    """Raise ValueError if JSON text has a number that would change when it is read."""
+    # orjson reads it as another number. `unfit_json.sql` is the same check for writers in SQL.
     if _LARGE.search(text):
         for number in filter(None, _NUMBERS.findall(text)):
             if not number.lstrip(b"-").isdigit():
@@ -212,7 +220,8 @@ def _check_numbers(text: bytes) -> None:
 
 
 def _to_plain(value: Any) -> Any:
-    """Convert a value that orjson does not know, or writes only in part, into a plain form that it can write."""
+    """Convert a value that the JSON library cannot write into a plain form."""
+    # orjson does not know the value, or writes it only in part.
     if isinstance(value, Decimal):
         if not value.is_finite():
             raise ValueError("Out of range float: a Decimal that is not finite")

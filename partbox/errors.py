@@ -28,25 +28,33 @@ class SettingsError(PartboxError):
 
 
 class RegistrationError(PartboxError):
-    """The error raised if a handler cannot be registered: it is a duplicate, is not callable, or has a wrong option."""
+    """The error raised if a handler cannot be registered.
+
+    The handler is a duplicate, is not callable, or has a wrong option."""
 
 
 class PublishError(PartboxError):
-    """The error raised if an event was refused before anything was written, or if its transaction was rolled back."""
+    """The error raised if an event was not published: it was refused, or its transaction was rolled back.
+
+    A refusal comes before anything is written."""
 
 
 class SchemaError(PartboxError):
-    """The error raised if the partbox schema in the database does not fit this version of partbox. The message names
-    the remedy."""
+    """The error raised if the schema in the database does not fit this version of partbox.
+
+    The message names the remedy."""
 
 
 class RecoverableError(PartboxError):
-    """An error that a handler raises to have the event retried: another attempt may succeed."""
+    """An error that a handler raises to have the event retried.
+
+    It means that another attempt may succeed."""
 
 
 class RetryAfterError(RecoverableError):
-    """An error that a handler raises to have the event retried after `delay`, in the forms that `RetryAfter` takes. The
-    try counts as an attempt."""
+    """An error that a handler raises to have the event retried after `delay`.
+
+    The delay has the forms that `RetryAfter` takes. The try counts as an attempt."""
 
     def __init__(self, delay: float | timedelta | str | datetime, message: str = "") -> None:
         seconds = seconds_until(delay)
@@ -55,22 +63,27 @@ class RetryAfterError(RecoverableError):
 
 
 class DownstreamUnavailable(RecoverableError):
-    """An error that a handler raises because the system that it calls is down, so that other events would fail too."""
+    """An error that a handler raises if the system that it calls is down.
+
+    Other events would fail too."""
 
 
 class UnrecoverableError(PartboxError):
-    """An error that a handler raises because no further attempt can succeed: the event is dead at once."""
+    """An error that a handler raises to give up an event at once, without further attempts.
+
+    No further attempt can succeed, and the event is dead."""
 
 
 class PayloadError(UnrecoverableError):
-    """The error raised if the payload of an event cannot be decoded, or does not fit the requested model."""
+    """The error raised if an event's payload cannot be decoded or does not fit the requested model."""
 
 
 class UnroutableError(UnrecoverableError):
-    """The error recorded for an event that no handler takes."""
+    """The error recorded for an event that has no handler."""
 
 
 class NewerVersionError(UnroutableError):
-    """The error raised by `payload_as`, also for a handler that asks for the class, if the event has a newer version
-    than the class here, as in a rolling deploy. Not a failure of the handler: the event waits for the newer code,
-    unless `on_unroutable` is "dead" or a function."""
+    """The error raised if an event has a newer version than the payload class here, as in a rolling deploy.
+
+    `payload_as` raises it, also for a handler that asks for the class. It is not a failure of the handler: the event
+    waits for the newer code, unless `on_unroutable` is "dead" or a function."""

@@ -28,7 +28,9 @@ _was_patched_by_gevent = _is_patched_by_gevent()
 
 
 def refuse_green_threads() -> None:
-    """Raise PartboxError if gevent or eventlet has patched this process so that the threads of a worker would stop."""
+    """Raise PartboxError if gevent or eventlet has patched this process.
+
+    The threads of a worker would stop there."""
     if _is_patched_by_gevent() and not _was_patched_by_gevent:
         raise PartboxError(
             "gevent has patched threads since partbox was imported, and a worker would stand still: call "
@@ -43,8 +45,9 @@ def refuse_green_threads() -> None:
 
 
 def warn_of_uwsgi(subscription: str) -> None:
-    """Log a warning if uWSGI will fork this process and run no threads in the children, where a worker would deliver
-    nothing."""
+    """Log a warning if a worker in this uWSGI process would deliver nothing.
+
+    That is so if uWSGI will fork this process and run no threads in the children."""
     # The uWSGI server itself provides the module, which cannot be installed.
     uwsgi = sys.modules.get("uwsgi")
     if uwsgi is None or uwsgi.worker_id() != 0 or not (uwsgi.masterpid() or uwsgi.numproc > 1):
@@ -59,5 +62,6 @@ def warn_of_uwsgi(subscription: str) -> None:
 
 
 def _is_enabled(option: object) -> bool:
-    """Return True if an option of uWSGI is set. The value is True from the command line and bytes from a file."""
+    """Return True if an option of uWSGI is set."""
+    # The value is True from the command line and bytes from a file.
     return option is not None and option not in (False, b"false", b"0", b"")

@@ -37,8 +37,9 @@ _CONFLICT_LINE = "Conflicting Tuples: 1"
 
 
 def first_time(conn: AnySync, event_or_id: AnyEvent, consumer: str, *, schema: str = "partbox") -> bool:
-    """Return True if `consumer` sees the event for the first time, and record that in the caller's transaction, so that
-    an event delivered twice takes effect once.
+    """Return True if `consumer` sees the event for the first time, and record that in the same transaction.
+
+    The transaction is the caller's. An event delivered twice takes effect once by that.
 
     The event is given as a handler gets it, or by its id as a UUID or text. `consumer` names the effect that must not
     happen twice (1 to 255 characters). If another open transaction has recorded the same, this call waits for its end.
@@ -52,8 +53,9 @@ def first_time(conn: AnySync, event_or_id: AnyEvent, consumer: str, *, schema: s
 
 
 async def first_time_async(conn: AnyAsync, event_or_id: AnyEvent, consumer: str, *, schema: str = "partbox") -> bool:
-    """Return True if `consumer` sees the event for the first time, and record that in the caller's transaction on an
-    asynchronous connection."""
+    """Return True if `consumer` sees the event for the first time, and record that in the same transaction.
+
+    The transaction is the caller's, on an asynchronous connection."""
     adapter = integrations.async_adapter_of(conn, _CALLS)
     query_steps = _first_time_steps(schema, _statement_values(event_or_id, consumer))
     await adapter.require_transaction()
@@ -63,19 +65,22 @@ async def first_time_async(conn: AnyAsync, event_or_id: AnyEvent, consumer: str,
 
 @dataclass(frozen=True, slots=True)
 class Inbox:
-    """The inbox of one schema, `outbox.inbox`: it remembers the events that consumers have seen, so that an event
-    delivered twice takes effect once."""
+    """A memory of the events that each consumer has seen, so that repeated deliveries take effect once.
+
+    It is the inbox of one schema, `outbox.inbox`."""
 
     schema: str
 
     def first_time(self, conn: AnySync, event_or_id: AnyEvent, consumer: str) -> bool:
-        """Return True if `consumer` sees the event for the first time, and record that in the transaction of `conn`, so
-        that an event delivered twice takes effect once."""
+        """Return True if `consumer` sees the event for the first time, and record that in the same transaction.
+
+        The transaction is that of `conn`. An event delivered twice takes effect once by that."""
         return first_time(conn, event_or_id, consumer, schema=self.schema)
 
     async def first_time_async(self, conn: AnyAsync, event_or_id: AnyEvent, consumer: str) -> bool:
-        """Return True if `consumer` sees the event for the first time, and record that in the transaction of `conn`, an
-        asynchronous connection."""
+        """Return True if `consumer` sees the event for the first time, and record that in the same transaction.
+
+        The transaction is that of `conn`, an asynchronous connection."""
         return await first_time_async(conn, event_or_id, consumer, schema=self.schema)
 
 

@@ -91,8 +91,8 @@ class Outbox(Registrar, Operations):
         return self.handlers.limitable_names(subscription)
 
     def _configure(self, database: OutboxDatabase) -> None:
-        """Use the database and settings of the command line instead of this outbox's own, in a worker process that has
-        imported this outbox."""
+        """Use the command line's database and settings instead of this outbox's own."""
+        # This happens in a worker process that has imported this outbox.
         self._database = database
         self._publisher = replace(
             self._publisher,
@@ -108,8 +108,9 @@ class Outbox(Registrar, Operations):
         payload: Any = NOT_GIVEN,
         **fields: Unpack[EventFields],
     ) -> UUID | None:
-        """Publish an event in the transaction of `conn`, so that it is delivered only if that commits, and return the
-        event's id.
+        """Publish an event in the transaction of `conn`, and return the event's id.
+
+        The event is delivered only if the transaction commits.
 
         The event is an instance of a class decorated with `@partbox.event`, an Event, or `(type, payload)` of one.
         `conn` is a connection of psycopg, a Session, scoped_session or Connection of SQLAlchemy, a Session of SQLModel,
@@ -119,9 +120,11 @@ class Outbox(Registrar, Operations):
         return self._publisher.publish(conn, event, payload, fields)
 
     def publish_many(self, conn: AnySync, events: Iterable[Event | Instance]) -> list[UUID | None]:
-        """Publish events in order, all or none, in the transaction of `conn`, and return their ids in that order.
-        Events are Event objects and instances of event classes. An id is None if the idempotency key of its event was
-        used before. The list is empty if a `before_publish` hook suppressed the batch."""
+        """Publish several events in order, all or none, in the transaction of `conn`, and return their ids.
+
+        Events are Event objects and instances of event classes. The ids are in the order of the events. An id is None
+        if the idempotency key of its event was used before. The list is empty if a `before_publish` hook suppressed the
+        batch."""
         return self._publisher.publish_many(conn, events)
 
     async def publish_async(
@@ -131,17 +134,21 @@ class Outbox(Registrar, Operations):
         payload: Any = NOT_GIVEN,
         **fields: Unpack[EventFields],
     ) -> UUID | None:
-        """Publish an event in the transaction of an asynchronous connection, and return the event's id. `conn` is of
-        psycopg or asyncpg, or an AsyncSession, async_scoped_session or AsyncConnection of SQLAlchemy."""
+        """Publish an event in the transaction of an asynchronous connection, and return the event's id.
+
+        `conn` is of psycopg or asyncpg, or an AsyncSession, async_scoped_session or AsyncConnection of SQLAlchemy."""
         return await self._publisher.publish_async(conn, event, payload, fields)
 
     async def publish_many_async(self, conn: AnyAsync, events: Iterable[Event | Instance]) -> list[UUID | None]:
-        """Publish events in order, all or none, in the transaction of an asynchronous connection, and return their ids
-        in that order."""
+        """Publish several events in order, all or none, on an asynchronous connection, and return their ids.
+
+        This happens in the connection's transaction. The ids are in the order of the events."""
         return await self._publisher.publish_many_async(conn, events)
 
     def cancel(self, conn: AnySync, event: Event | UUID | str | None = None, *, key: str | None = None) -> bool:
-        """Cancel a delayed event in the transaction of `conn`, named by the event, its id or its idempotency key.
+        """Cancel a delayed event, given by the event, its id or its idempotency key.
+
+        This happens in the transaction of `conn`.
 
         Return True if the cancellation is in time: once the transaction has committed, no handler of any subscription
         has run the event or will run it. A rollback undoes the cancellation. Return False if the event's time has come,
@@ -152,8 +159,9 @@ class Outbox(Registrar, Operations):
     async def cancel_async(
         self, conn: AnyAsync, event: Event | UUID | str | None = None, *, key: str | None = None
     ) -> bool:
-        """Cancel a delayed event, named by the event, its id or its idempotency key, in the transaction of an
-        asynchronous connection."""
+        """Cancel a delayed event, given by the event, its id or its idempotency key, on an asynchronous connection.
+
+        This happens in the connection's transaction."""
         return await cancellation.cancel_async(conn, self.settings.schema_name, event, key)
 
     def upcast(self, cls: type[Instance], *, from_version: int) -> Callable[[AnyUpcast], AnyUpcast]:
@@ -170,7 +178,7 @@ class Outbox(Registrar, Operations):
         return register
 
     def before_publish(self, hook: Hook) -> Hook:
-        """Register a hook that gets each batch of published events before it is written, and may change it.
+        """Register a hook that may check or change each batch of events before it is written.
 
         `hook(events)` returns the list to publish, or None to publish the given list as it is then. A batch is
         everything that one call publishes. An empty list suppresses the batch, and an exception ends the call with
@@ -180,21 +188,24 @@ class Outbox(Registrar, Operations):
         return hook
 
     def after_publish(self, hook: Hook) -> Hook:
-        """Register a hook that gets each batch of published events once it is written. The batch may still be rolled
-        back. Errors of the hook are logged."""
+        """Register a hook that gets each batch of events after it was written, before the commit.
+
+        The batch may still be rolled back. Errors of the hook are logged."""
         self._hooks.register(Moment.AFTER_PUBLISH, hook)
         return hook
 
     def after_commit(self, hook: Hook) -> Hook:
-        """Register a hook that gets each batch of events whose transaction has committed. Errors of the hook are
-        logged. psycopg and asyncpg do not report how a transaction ended: with such a hook, publishing on their
-        connections is refused outside of `outbox.transaction(conn)`."""
+        """Register a hook that gets each batch of events whose transaction has committed.
+
+        Errors of the hook are logged. psycopg and asyncpg do not report how a transaction ended: with such a hook,
+        publishing on their connections is refused outside of `outbox.transaction(conn)`."""
         self._hooks.register(Moment.AFTER_COMMIT, hook)
         return hook
 
     def after_rollback(self, hook: Hook) -> Hook:
-        """Register a hook that gets each batch of published events that was rolled back, with a savepoint or with the
-        whole transaction.
+        """Register a hook that gets each batch of published events that was rolled back.
+
+        The rollback may be of a savepoint or of the whole transaction.
 
         As with `after_commit`, errors are logged, and `outbox.transaction(conn)` is needed for psycopg and asyncpg. If
         a COMMIT was cancelled or cut off before its answer, nobody knows how it ended, and neither hook is called.
@@ -203,16 +214,18 @@ class Outbox(Registrar, Operations):
         return hook
 
     def purger(self) -> "Purging":
-        """Return a purger, which deletes old events every `purge_interval` in a thread of this process: `with
-        outbox.purger(): …`. `start` and `stop` work too. For applications that only publish, since workers purge by
-        themselves."""
+        """Return a background thread that deletes old events regularly: `with outbox.purger(): …`.
+
+        The purger deletes every `purge_interval` in this process. `start` and `stop` work too. It is for applications
+        that only publish, since workers purge by themselves."""
         from partbox.supervisor.purging import Purging
 
         return Purging(self.settings, self._database.resolve())
 
     def transaction(self, conn: Connection[Any] | AsyncConnection[Any] | AsyncpgConnection | None = None) -> Scope:
-        """Open the outermost transaction of `conn`, or of a new connection, for publishing: `with outbox.transaction()
-        as tx:`.
+        """Open a database transaction for publishing events: `with outbox.transaction() as tx:`.
+
+        It is the outermost transaction of `conn`, or of a new connection.
 
         For psycopg and asyncpg, which do not report how a transaction ends. Other libraries do not need it. The block
         gets the connection. `async with` takes an asynchronous connection. The transaction commits at the end unless an
@@ -223,8 +236,9 @@ class Outbox(Registrar, Operations):
 
     @property
     def aio(self) -> "AsyncOperations":
-        """The outbox's operator methods for async code, such as `await outbox.aio.dead.list()`. Each runs in a
-        thread."""
+        """The outbox's operator methods for async code, such as `await outbox.aio.dead.list()`.
+
+        Each runs in a thread."""
         from partbox.operations.aio import AsyncOperations
 
         return AsyncOperations(self)
@@ -232,9 +246,10 @@ class Outbox(Registrar, Operations):
     def worker(
         self, *, concurrency: int | None = None, subscription: str = "default", loop: Literal["own"] | None = None
     ) -> "EmbeddedWorker":
-        """Return a worker that delivers events in this process, used by `with`, `async with`, or its `start` and
-        `stop`. With `async with`, `async def` handlers run in the event loop that enters the block and can use its
-        objects. With `loop="own"` or `with`, they run in an event loop in a thread of its own."""
+        """Return a worker that delivers events in this process, for use with `with` or `async with`.
+
+        Its `start` and `stop` work too. With `async with`, `async def` handlers run in the event loop that enters the
+        block and can use its objects. With `loop="own"` or `with`, they run in an event loop in a thread of its own."""
         require_workers()
         from partbox.supervisor.embedded import EmbeddedWorker
 
@@ -252,9 +267,10 @@ class Outbox(Registrar, Operations):
         return worker
 
     def drain(self, *, timeout: float = 60.0, concurrency: int | None = None, subscription: str = "default") -> bool:
-        """Deliver the due events in this process, and return True if only dead and scheduled events are left. Return
-        False if `timeout` seconds were not enough or cannot be enough. Return False at once if `enabled` is false,
-        because nothing is delivered then."""
+        """Deliver the due events in this process. Return True if none is left, False if time ran out.
+
+        True means that only dead and scheduled events are left. False means that `timeout` seconds were not enough or
+        cannot be enough. Return False at once if `enabled` is false, because nothing is delivered then."""
         with self.worker(concurrency=concurrency, subscription=subscription) as worker:
             return worker.wait_until_empty(timeout)
 
@@ -266,9 +282,10 @@ class Outbox(Registrar, Operations):
         subscription: str = "default",
         metrics: bool = False,
     ) -> "Supervisor":
-        """Return a supervisor, which delivers events by worker processes beside this process. It is not started yet. A
-        number that is None comes from the settings. `metrics` makes it count its metrics. With a `registry` they are
-        always counted."""
+        """Return a supervisor that delivers events by worker processes. It is not started yet.
+
+        The processes run beside this process. A number that is None comes from the settings. `metrics` makes it count
+        its metrics. With a `registry` they are always counted."""
         nodes = self._nodes(processes=processes, concurrency=concurrency, subscription=subscription)
         return nodes.supervisor(metrics=metrics)
 
@@ -280,15 +297,16 @@ class Outbox(Registrar, Operations):
         subscription: str = "default",
         until_empty: bool = False,
     ) -> int:
-        """Deliver by worker processes until SIGTERM, SIGINT or SIGHUP, and return the exit code. `until_empty` ends the
-        run when everything is delivered, or with exit code 1 when the remaining events cannot be delivered for now. The
-        setting `http` serves metrics and health checks during the run."""
+        """Deliver events by worker processes until SIGTERM, SIGINT or SIGHUP, and return the exit code.
+
+        `until_empty` ends the run when everything is delivered, or with exit code 1 when the remaining events cannot be
+        delivered for now. The setting `http` serves metrics and health checks during the run."""
         nodes = self._nodes(processes=processes, concurrency=concurrency, subscription=subscription)
         return nodes.run(until_empty=until_empty)
 
     def _nodes(self, database: OutboxDatabase | None = None, **wanted: Any) -> "Nodes":
-        """Return the object that builds and runs this outbox's supervisors. `database` is that of a command line, if
-        there is one."""
+        """Return the object that builds and runs this outbox's supervisors."""
+        # `database` is that of a command line, if there is one.
         require_workers()
         refuse_green_threads()
         from partbox.supervisor.nodes import Nodes
@@ -296,7 +314,7 @@ class Outbox(Registrar, Operations):
         return Nodes(database or self._database, self.handlers, self.codecs, self._shown, **wanted)
 
     def page(self, *, may: "May") -> "MountedPage":
-        """Return the live dashboard of this outbox as an ASGI application: `app.mount("/outbox", outbox.page(may=…))`.
+        """Return the live dashboard as an ASGI application: `app.mount("/outbox", outbox.page(may=…))`.
 
         `may(request, action)`, a function or a coroutine function, gets the Starlette request and "look", "payload",
         "replay", "discard", "retry", "skip", "pause", "resume" or "limit". The result is the identity of the user,
@@ -308,9 +326,11 @@ class Outbox(Registrar, Operations):
         return MountedPage(self.settings, lambda: self.dsn, may)
 
     def observe(self, observer: AnyObserver) -> AnyObserver:
-        """Add an observer to this outbox, for metrics or traces or of your own subclass of Observer, and return it.
-        Worker processes get copies of their own. Raise RegistrationError for anything but a
-        `partbox.observe.Observer`."""
+        """Add an observer for metrics, traces or your own purposes, and return it. Raise RegistrationError if it is
+        none.
+
+        An observer is a `partbox.observe.Observer`, such as your own subclass. Worker processes get copies of their
+        own."""
         if not isinstance(observer, Observer):
             raise RegistrationError(
                 f"{observer!r} is not an Observer: give an instance of a subclass of partbox.observe.Observer"
@@ -340,7 +360,9 @@ class Outbox(Registrar, Operations):
         aggregate_type: str | Enum | None = None,
         **options: Unpack[Options],
     ) -> "Task[P, R] | Callable[[Callable[P, R]], Task[P, R]]":
-        """Make a function with annotated parameters a task: `publish(conn, **arguments)` has a worker call it.
+        """Turn a function into a background task, which a worker calls after `publish(conn, **arguments)`.
+
+        The function has annotated parameters.
 
         `name` is the type of its events, by default module and function. A renamed function keeps its old name as
         `name`, so that events published before are delivered. `aggregate_type` makes its events belong to that

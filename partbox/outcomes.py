@@ -8,14 +8,15 @@ from partbox.duration import seconds_until
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A handler's result: the event is handled. A handler that returns None means the same."""
+    """A handler's result: the event is handled. Returning None means the same."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class RetryAfter:
-    """A handler's result: deliver the event again after `delay`, without counting an attempt. `delay` is in seconds, a
-    timedelta, a text such as "5m", or a datetime with a time zone, by the clock of the worker's machine. The attribute
-    holds seconds. Raise ValueError for anything else."""
+    """A handler's result: deliver the event again after `delay`, without counting an attempt.
+
+    `delay` is in seconds, a timedelta, a text such as "5m", or a datetime with a time zone, by the clock of the
+    worker's machine. The attribute holds seconds. Raise ValueError for anything else."""
 
     delay: float
 
@@ -25,15 +26,16 @@ class RetryAfter:
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """A handler's result: never deliver the event again. It becomes a dead letter with this reason."""
+    """A handler's result: never deliver the event again, and store it as a dead letter with this reason."""
 
     reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
-    """A result only for `on_error`: the handler's error does not matter, and the event counts as done. Logged as a
-    warning."""
+    """A result of `on_error`: ignore the handler's error and count the event as done.
+
+    It is only for `on_error`. It is logged as a warning."""
 
 
 Outcome = Done | RetryAfter | Dead

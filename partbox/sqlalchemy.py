@@ -33,8 +33,9 @@ EVENTS = "events"
 
 
 def collect(target: Target, outbox: Outbox) -> Target:
-    """Publish the events that SQLAlchemy entities collect in `events` through `outbox` before each commit, and return
-    `target`.
+    """Publish the events in the `events` lists of SQLAlchemy entities before each commit.
+
+    They are published through `outbox`. Return `target`.
 
     `target` is a sessionmaker, a scoped_session, a Session, a class of sessions, or the asynchronous variant of one.
     `events` has everything that `publish_many` takes: instances of classes decorated with `@partbox.event`, or Event
@@ -56,7 +57,9 @@ def collect(target: Target, outbox: Outbox) -> Target:
 
 @dataclass(eq=False, slots=True)
 class SessionEvents:
-    """The unpublished events of the entities in one SQLAlchemy session, with the state that a rollback needs.
+    """The unpublished events of all entities in one SQLAlchemy session.
+
+    It has the state that a rollback needs, too.
 
     `waiting` are the lists with events. `marks` has, for each savepoint, the first number of its events. `committed`
     has the transactions that are committed and have not ended yet. Both use the id of a transaction, because the object
@@ -86,7 +89,9 @@ class SessionEvents:
         self.waiting.pop(id(events), None)
 
     def take(self) -> list[tuple[EventList, list[NumberedEvent]]]:
-        """Remove the unpublished events from the lists of all entities, and return the lists with their events."""
+        """Remove the unpublished events from the lists of all entities, and return them.
+
+        The lists are returned with their events."""
         taken = [(events, events.taken()) for events in self.waiting.values()]
         self.waiting.clear()
         return taken
@@ -97,8 +102,7 @@ class SessionEvents:
             self.note(events)
 
     def end_savepoint(self, savepoint: SessionTransaction) -> bool:
-        """Drop the events that were collected in a savepoint if it was rolled back. Return True if the whole
-        transaction is being committed."""
+        """Drop the events of a savepoint that was rolled back. Return True if the whole transaction commits."""
         mark = self.marks.pop(id(savepoint))
         self.commits = max(0, self.commits - 1)
         if id(savepoint) in self.committed:
@@ -109,8 +113,9 @@ class SessionEvents:
         return False
 
     def end_transaction(self, transaction: SessionTransaction) -> None:
-        """Forget the events of a transaction that has ended. After a rollback, entities that are transient again get
-        their events back."""
+        """Forget the events of a transaction that has ended.
+
+        After a rollback, entities that are transient again get their events back."""
         if id(transaction) not in self.committed:
             for events in self.waiting.values():
                 events.clear()
@@ -135,7 +140,9 @@ def _events_of_session(session: Session) -> SessionEvents:
 
 
 class Collector:
-    """A listener that publishes the events of the entities in SQLAlchemy sessions through one outbox."""
+    """A listener that publishes the events of SQLAlchemy entities through one outbox.
+
+    The entities are in SQLAlchemy sessions."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
@@ -157,9 +164,9 @@ class Collector:
             event.listen(sessions, name, call)
 
     def _before_commit(self, session: Session) -> None:
-        """Publish the collected events before the commit of the whole transaction, but not before the release of a
-        savepoint, which may still be undone. SQLAlchemy fires the same hook for both. If a savepoint is open, its end
-        shows which one it was."""
+        """Publish the collected events before the commit of the whole transaction."""
+        # This does not happen before the release of a savepoint, which may still be undone. SQLAlchemy fires the same
+        # hook for both. If a savepoint is open, its end shows which one it was.
         if session.in_nested_transaction():
             _events_of_session(session).commits += 1
         else:
@@ -173,8 +180,8 @@ class Collector:
             _events_of_session(session).end_transaction(transaction)
 
     def _publish(self, session: Session) -> None:
-        """Flush the session, so that entities have their ids, and publish their events. Both are repeated as long as
-        events are added."""
+        """Flush the session and publish the events of its entities, until no more events are added."""
+        # The flush gives entities their ids. Both are repeated as long as events are added.
         gathered = _events_of_session(session)
         for _ in range(MAX_ROUNDS):
             session.flush()
@@ -209,8 +216,9 @@ def _number(gathered: NumberedEvent) -> int:
 
 
 def _listen_target(target: Any) -> Any:
-    """Return the class of SQLAlchemy sessions, or the session, whose events a listener can hear, from a target given by
-    an application. Raise RegistrationError if there is none."""
+    """Return the SQLAlchemy session or session class to listen to. Raise RegistrationError if there is none.
+
+    It is found from a target given by an application."""
     if isinstance(target, scoped_session):
         target = target.session_factory
     if isinstance(target, sessionmaker):
@@ -226,8 +234,8 @@ def _listen_target(target: Any) -> Any:
 
 
 def _async_listen_target(aio: Any, target: Any) -> Any:
-    """Return the synchronous session class, or the session, behind an asynchronous target of SQLAlchemy. Return None
-    for any other target."""
+    """Return the synchronous session or session class behind an asynchronous one, or None."""
+    # None is returned for a target that is not an asynchronous one of SQLAlchemy.
     if isinstance(target, aio.async_scoped_session):
         target = target.session_factory
     if isinstance(target, aio.AsyncSession):
@@ -244,14 +252,15 @@ def _async_listen_target(aio: Any, target: Any) -> Any:
 
 
 def _loaded_asyncio() -> Any:
-    """Return SQLAlchemy's asyncio module if the application has imported it, since only then there are asynchronous
-    sessions. The module needs greenlet, which SQLAlchemy 2.1 does not install by default."""
+    """Return SQLAlchemy's asyncio module if the application has imported it, else None."""
+    # Only then there are asynchronous sessions. The module needs greenlet, which SQLAlchemy 2.1 does not install by
+    # default.
     return sys.modules.get("sqlalchemy.ext.asyncio")
 
 
 def _private_subclass(kind: type[Session]) -> type[Session]:
-    """Return a new subclass of a session class to listen to, because listening to `kind` itself would include unrelated
-    sessions."""
+    """Return a new subclass of a session class, for listening to its own sessions only."""
+    # Listening to `kind` itself would include unrelated sessions.
     return kind if kind in _collected else type(f"Collecting{kind.__name__}", (kind,), {})
 
 
@@ -260,8 +269,8 @@ def _session_classes(sessions: Any) -> tuple[Any, ...]:
 
 
 def _events_of(entity: object) -> EventList | None:
-    """Return an entity's list of events, converted to an EventList. Return None if the entity has none or if its
-    `events` is mapped to the database."""
+    """Return an entity's list of unpublished events, or None if it has none."""
+    # The list is converted to an EventList. None is returned, too, if the entity's `events` is mapped to the database.
     if isinstance(entity, EventsMixin):
         return entity.events
     found = vars(entity).get(EVENTS)
@@ -281,8 +290,9 @@ def _on_detach(session: Session, entity: object) -> None:
 
 
 def _on_transient(session: Session, entity: object) -> None:
-    """Note that an entity is transient (not in the database) again, because a rollback undid its save or because it
-    left the session."""
+    """Note that an entity is not in the database any more.
+
+    It is transient again because a rollback undid its save or because it left the session."""
     if (events := _events_of(entity)) is not None:
         _events_of_session(session).leave(events)
         _events_of_session(session).transient.add(id(events))

@@ -18,8 +18,9 @@ RAISING: Final = ("strict", "surrogateescape", "backslashreplace")
 
 
 def repair_streams() -> None:
-    """Make printing safe: open closed standard streams on /dev/null, and escape characters that a stream cannot
-    encode."""
+    """Make printing safe: open closed standard streams, and escape characters that a stream cannot encode.
+
+    Closed streams are opened on /dev/null."""
     reopen_streams()
     codecs.register_error(ESCAPE, _escaped)
     for stream in (sys.stdout, sys.stderr):
@@ -41,8 +42,9 @@ def reopen_streams() -> None:
 
 @contextmanager
 def flush_output() -> Iterator[None]:
-    """Flush everything that the `with` block prints. Exit with 1 if the output fails, silently if its reader has
-    gone."""
+    """Flush the output of the `with` block. Exit with code 1 if printing fails.
+
+    The exit is silent if the reader of the output has gone."""
     retried = ""
     try:
         yield
@@ -62,7 +64,8 @@ def flush_output() -> Iterator[None]:
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:
-    """Return the JSON escape for a character that an output stream cannot encode, so that printed JSON remains JSON."""
+    """Return the JSON escape for a character that an output stream cannot encode."""
+    # Printed JSON remains JSON by that.
     if not isinstance(error, UnicodeEncodeError):
         raise error
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")

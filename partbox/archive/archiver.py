@@ -26,9 +26,10 @@ PATIENT_FACTOR: Final = 1.25
 
 @dataclass(frozen=True, slots=True)
 class ArchiveResult:
-    """The result of archiving: the numbers of archived records and of files, and the bytes of the files. If records
-    that are due were not archived, `problem` is the error that prevented it, or `waiting` an obstacle that will
-    pass."""
+    """The result of archiving: the numbers of archived records and of files, and their size in bytes.
+
+    If records that are due were not archived, `problem` is the error that prevented it, or `waiting` an obstacle that
+    will pass."""
 
     records: int = 0
     files: int = 0
@@ -50,8 +51,7 @@ def archive(
     stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[ArchiveResult], None] = lambda sofar: None,
 ) -> ArchiveResult:
-    """Write all expired records, and all records up to the id `needed`, to files of the archive, so that they may be
-    deleted from the log.
+    """Write all expired records to archive files, so that they may be deleted from the log.
 
     - `conn`: a connection to a whole outbox. One more is opened for the lock.
     - `patient`: do nothing for a few expired records
@@ -61,6 +61,7 @@ def archive(
     An archive is kept from the first time that its place can be written. A place that cannot be written, such as a
     typing error, must not keep all purges from deleting. Without the setting nothing happens. A failure is a `problem`
     of the result and is noted for `doctor`. Files written before it stay archived. Raise `psycopg.Error`."""
+    # All records up to the id `needed` are written as well.
     if settings.archive is None:
         return ArchiveResult()
     schema = settings.schema_name
@@ -87,8 +88,8 @@ def archive(
 
 
 def _ensure_kept(conn: Conn, settings: Settings, place: str) -> str | None:
-    """Start the archive if it was not started before, once its place has proved writable. Return the reason why the
-    place cannot be written, or None."""
+    """Start the archive if necessary. Return the reason why its location is not writable, or None."""
+    # The archive is started once its place has proved writable.
     if not is_kept(conn, settings):
         try:
             location_of(place).probe()
@@ -99,8 +100,8 @@ def _ensure_kept(conn: Conn, settings: Settings, place: str) -> str | None:
 
 
 def _find_blocker(conn: Conn, settings: Settings, needed: int, upto: int) -> str | None:
-    """Describe the obstacle if records that are due could not be archived because their ids are above `upto`. Return
-    None if there is none. Up to `upto` no record can appear any more."""
+    """Describe the obstacle that keeps due records from being archived now, or return None."""
+    # Due records with ids above `upto` cannot be archived yet. Up to `upto` no record can appear any more.
     fence = steps.archive_state(conn, settings.schema_name).fence
     if fence is None or fence.drawn <= upto or not _is_due(conn, settings, needed, 1.0):
         return None
@@ -114,13 +115,13 @@ def _find_blocker(conn: Conn, settings: Settings, needed: int, upto: int) -> str
 
 
 def is_kept(conn: Conn, settings: Settings) -> bool:
-    """Return True if records may be deleted from the log: the archive of the settings has been started, or no archive
-    is configured."""
+    """Return True if records may be deleted from the log because they are archived or no archive is configured."""
+    # With an archive in the settings, it must have been started.
     return settings.archive is None or steps.archive_state(conn, settings.schema_name).archived is not None
 
 
 def waiting(conn: Conn, settings: Settings, needed: int) -> int:
-    """Count the records that a call of `archive` would write now. Writes nothing."""
+    """Count the records that a call of `archive` would write now, without writing them."""
     archive_state = steps.archive_state(conn, settings.schema_name)
     after = -1 if archive_state.archived is None else archive_state.archived
     return steps.count_due(conn, settings.schema_name, after, steps.MAX_ID, needed, settings.retain_done)
@@ -136,8 +137,10 @@ def _is_due(conn: Conn, settings: Settings, needed: int, factor: float) -> bool:
 
 @dataclass(slots=True)
 class _ArchiveRun:
-    """One run of the archiver, which writes files with all records that have expired or have ids up to `needed`.
-    Records above the id `upto` are left out, because others may still appear among them."""
+    """One run of the archiver, which writes the records that have expired to files.
+
+    Records with ids up to `needed` are written as well. Records above the id `upto` are left out, because others may
+    still appear among them."""
 
     conn: Conn
     settings: Settings
@@ -155,8 +158,8 @@ class _ArchiveRun:
         return self.done
 
     def _write_file(self, place: Location, after: int) -> int:
-        """Write one archive file with the records above the id `after`, and note it in the database. Return the last id
-        in the file."""
+        """Write one archive file with the records above the id `after`, and return its last id."""
+        # The file is noted in the database.
         with place.open_new_file() as file:
             part = ArchiveFileWriter(place, file)
             while part.records < FILE_RECORDS and part.size < FILE_BYTES and not self.is_over:
@@ -175,8 +178,9 @@ class _ArchiveRun:
         return after
 
     def _read_due(self, after: int) -> list[ArchiveRow]:
-        """Read the next records to archive. The run is over if a read ends with records that are too young, because ids
-        and times rise together, nearly. Young records before an old one are archived with it."""
+        """Read the next records above the id `after` that are due for archiving."""
+        # The run is over if a read ends with records that are too young, because ids and times rise together, nearly.
+        # Young records before an old one are archived with it.
         if self.stopped():
             self.is_over = True
             return []

@@ -33,8 +33,8 @@ ZSTD: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.
 
 @contextmanager
 def location_errors(place: str) -> Iterator[None]:
-    """Turn every error in the block into a `PartboxError` that names the archive's place and a remedy. A `PartboxError`
-    passes unchanged."""
+    """Turn every error in the block into a `PartboxError` that names the archive's location and a remedy."""
+    # A `PartboxError` passes unchanged.
     try:
         yield
     except PartboxError:
@@ -56,8 +56,8 @@ def _remedy(error: Exception) -> str:
 
 
 def library(module: str, extra: str = "archive") -> Any:
-    """Import an optional library that the archive needs, and return it. Raise `SettingsError`, with the remedy, if it
-    is not installed."""
+    """Import an optional library that the archive needs. Raise `SettingsError` if it is not installed."""
+    # The error has the remedy.
     try:
         return platform.library(module, extra, f"the archive needs the library {module}")
     except ModuleNotFoundError as missing:

@@ -28,7 +28,7 @@ _NAME = re.compile(r"record-([0-9]{1,19})-([0-9]{1,19})-([0-9a-f]{12})\.jsonl\.z
 
 
 class FileName(NamedTuple):
-    """The parts of an archive file's name: the ids of its first and last record, and a digest of its lines."""
+    """The parsed name of an archive file: its first and last record id, and a digest of its lines."""
 
     first: int
     last: int
@@ -39,7 +39,7 @@ class FileName(NamedTuple):
 
 
 def parse_file_name(name: str) -> FileName | None:
-    """Parse the name of an archive file into ids and digest. Return None if the name is not that of an archive file."""
+    """Parse the name of an archive file into record ids and digest. None if it is no such name."""
     found = _NAME.fullmatch(name)
     return FileName(int(found[1]), int(found[2]), found[3]) if found else None
 
@@ -50,8 +50,9 @@ CHUNK_BYTES: Final = 64 << 10
 
 
 class ArchiveFileWriter:
-    """A writer of one compressed archive file, to which records are appended. `size` is the bytes of the lines so far,
-    before compression."""
+    """A writer of one compressed archive file, to which records are appended.
+
+    `size` is the bytes of the lines so far, before compression."""
 
     def __init__(self, place: Location, file: BinaryIO) -> None:
         zstd = library(ZSTD)
@@ -78,8 +79,8 @@ class ArchiveFileWriter:
         self.size += len(line)
 
     def keep(self) -> int:
-        """Finish the archive file and move it to its place for good. Return its size in bytes. A file without records
-        is not kept."""
+        """Finish the archive file and move it to its final location. Return its size in bytes."""
+        # A file without records is not kept.
         if not self.records:
             return 0
         self._compress()
@@ -111,8 +112,8 @@ def _read_chunks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _decompress(file: BinaryIO, display_name: str) -> Iterator[bytes]:
-    """Yield the content of a zstd file, which may have several frames. Raise `PartboxError` if the file is damaged or
-    truncated."""
+    """Yield the decompressed content of a zstd file. Raise `PartboxError` if it is damaged or truncated."""
+    # The file may have several frames.
     zstd = library(ZSTD)
     try:
         yield from _read_chunks(zstd.ZstdFile(file))
@@ -129,7 +130,7 @@ FILE_SUFFIXES: Final = (SUFFIX, ".jsonl")
 
 
 class ArchiveEntry(NamedTuple):
-    """A record read from an archive, with the file and line where it was found, and its size in bytes."""
+    """A record read from an archive, with its file, line number and size in bytes."""
 
     row: ArchiveRow
     place: str
@@ -137,8 +138,10 @@ class ArchiveEntry(NamedTuple):
 
 
 class ArchiveSource:
-    """The files of an archive, to be read in order. `total` is the largest number of records that they can contain
-    according to the ids in their names, or 0 if unknown."""
+    """The files of an archive in reading order.
+
+    `total` is the largest number of records that they can contain according to the ids in their names, or 0 if unknown.
+    """
 
     def __init__(self, place: Location, names: list[str]) -> None:
         self.display_name = place.display_name if len(names) != 1 else f"{place.display_name}/{names[0]}"
@@ -148,8 +151,8 @@ class ArchiveSource:
         self._place = place
 
     def entries(self) -> Iterator[ArchiveEntry]:
-        """Yield each record of the archive's files. Raise `PartboxError` for a line that is no record, and for a
-        damaged or truncated file."""
+        """Yield each record of the archive's files. Raise `PartboxError` for a damaged file or line."""
+        # A truncated file and a line that is no record raise it as well.
         for name in self.names:
             for number, line in enumerate(read_lines(self._place, name), 1):
                 where = f"line {number} of {self._place.display_name}/{name}"
@@ -160,8 +163,8 @@ class ArchiveSource:
 
 
 def open_source(text: str) -> ArchiveSource:
-    """Find the files of the archive in a directory or at a URL, or one file of either, for reading. Raise
-    `PartboxError` if there is none."""
+    """Open an archive, or one file of it, at a path or URL for reading. Raise `PartboxError` if there is none."""
+    # The path may be that of a directory.
     if text.endswith(FILE_SUFFIXES):
         folder, _, name = text.rpartition("/")
         folder = folder or ("/" if text.startswith("/") else ".")
@@ -187,7 +190,7 @@ PARTITIONS: Final = 256
 
 
 def line_of(row: ArchiveRow) -> bytes:
-    """Encode a record as a line of an archive file (JSON), with the line end."""
+    """Encode a record as one line of JSON for an archive file, with the line end."""
     fields: dict[str, Any] = {name: value for name, value in row._asdict().items() if value is not None}
     del fields["expired"]
     if row.payload_bytes is not None:
@@ -196,7 +199,8 @@ def line_of(row: ArchiveRow) -> bytes:
 
 
 def row_of(line: bytes) -> ArchiveRow:
-    """Decode the record in a line of an archive file. Raise `ValueError`, with the reason, if the line is no record."""
+    """Decode the record in a line of an archive file. Raise `ValueError` if the line is no record."""
+    # The error has the reason.
     try:
         fields = orjson.loads(line)
     except orjson.JSONDecodeError:

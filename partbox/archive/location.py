@@ -23,15 +23,17 @@ LIBRARIES: Final = {"gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs
 
 @contextmanager
 def temporary_file() -> Iterator[BinaryIO]:
-    """Open a file in the temporary folder of this machine, which is later uploaded to the archive as a whole. It is
-    deleted at the end of the context."""
+    """Open a local temporary file, which is deleted at the end of the context.
+
+    It is later uploaded to the archive as a whole."""
     with location_errors("the temporary folder"), NamedTemporaryFile("w+b", prefix="partbox-", suffix=".part") as file:
         yield cast(BinaryIO, file)
 
 
 class Remote:
-    """An archive in a folder of a remote file system other than S3, accessed by fsspec. Files are written locally
-    first. For the methods see `Directory`."""
+    """An archive in a folder of a remote file system other than S3, accessed by fsspec.
+
+    Files are written locally first. For the methods see `Directory`."""
 
     def __init__(self, url: str) -> None:
         self.display_name = masked_url(url)
@@ -71,7 +73,7 @@ class Remote:
                 self._fs.mv(temporary_path, path)
 
     def probe(self) -> None:
-        """Check that files can be written to the remote archive, by writing one. Raise `PartboxError` if that fails."""
+        """Check that the remote archive is writable, by writing a file. Raise `PartboxError` if that fails."""
         with self.open_new_file() as file:
             file.write(PROBE_CONTENT)
             self.keep(file, PROBE_NAME)
@@ -94,9 +96,11 @@ class Remote:
 
 
 class S3:
-    """An archive in an S3 bucket below a prefix, accessed by boto3 with the credentials that boto3 finds. For the
-    methods see `Directory`. `?endpoint=URL` names another server with the protocol of S3. Writing needs the permission
-    PutObject. Reading back needs ListBucket and GetObject. A file appears only when its upload is complete."""
+    """An archive in an S3 bucket below a prefix, accessed by boto3.
+
+    Its credentials are those that boto3 finds. For the methods see `Directory`. `?endpoint=URL` names another server
+    with the protocol of S3. Writing needs the permission PutObject. Reading back needs ListBucket and GetObject. A file
+    appears only when its upload is complete."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -118,7 +122,7 @@ class S3:
             self._client.upload_file(file.name, self._bucket, self._key(name))
 
     def probe(self) -> None:
-        """Check that files can be written to the bucket, by uploading one. Raise `PartboxError` if that fails."""
+        """Check that the bucket is writable, by uploading a file. Raise `PartboxError` if that fails."""
         with location_errors(self.display_name):
             self._client.put_object(Bucket=self._bucket, Key=self._key(PROBE_NAME), Body=PROBE_CONTENT)
         # The credentials need no DeleteObject.
@@ -152,8 +156,9 @@ ABANDONED_AFTER: Final = 86_400.0
 
 
 class Directory:
-    """An archive in a local directory that its owner alone can read. All methods raise `PartboxError`, with the place
-    and a remedy."""
+    """An archive in a local directory that only its owner can read.
+
+    All methods raise `PartboxError`, with the place and a remedy."""
 
     def __init__(self, path: Path) -> None:
         self.display_name = str(path)
@@ -161,8 +166,8 @@ class Directory:
 
     @contextmanager
     def open_new_file(self) -> Iterator[BinaryIO]:
-        """Open a new file that does not belong to the archive until `keep` is called. Otherwise it is deleted at the
-        end. The directory is created if it is missing, but not its parents: a mount may be missing."""
+        """Open a new file, which is deleted at the end of the context unless `keep` adds it to the archive."""
+        # The directory is created if it is missing, but not its parents: a mount may be missing.
         begin, end = UNFINISHED_NAME
         with location_errors(self.display_name):
             self._path.mkdir(exist_ok=True)
@@ -179,7 +184,7 @@ class Directory:
                         os.unlink(file.name)
 
     def keep(self, file: BinaryIO, name: str) -> None:
-        """Make the written file part of the archive under this name. After the return the file survives any crash."""
+        """Add a written file to the archive under this name. It then survives any crash."""
         with location_errors(self.display_name):
             file.flush()
             os.fsync(file.fileno())
@@ -187,8 +192,8 @@ class Directory:
             self._sync()
 
     def probe(self) -> None:
-        """Check that files can be written to the directory of the archive: write one and delete it again, as far as
-        that is allowed. Raise an error if nothing can be written."""
+        """Check that the archive's directory is writable, by writing a file. Raise an error if it is not."""
+        # The file is deleted again, as far as that is allowed.
         is_new = not self._path.exists()
         with self.open_new_file() as file, location_errors(self.display_name):
             file.write(PROBE_CONTENT)
@@ -222,8 +227,9 @@ Location = Directory | Remote | S3
 
 
 def location_of(text: str) -> Location:
-    """Return the place of an archive for a path, `file://…`, or a URL: a directory, a bucket or a remote folder. Raise
-    `SettingsError` for another form, or for a missing library."""
+    """Return the archive location for a path or URL. Raise `SettingsError` if the URL is not supported."""
+    # A location is a directory (a path or `file://…`), a bucket or a remote folder. A missing library raises
+    # `SettingsError` as well.
     scheme, mark, _ = text.partition("://")
     if not mark:
         return Directory(Path(text))

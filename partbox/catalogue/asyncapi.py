@@ -27,8 +27,8 @@ Document = dict[str, Any]
 
 
 def asyncapi(title: str, forms: Iterable[EventForm], target_of: Callable[[str], RelayTarget]) -> Document:
-    """Build an AsyncAPI 3.0 document that describes the events of an outbox and the channels to which a relay sends
-    them. `target_of` returns the target to which a relay sends events of a type."""
+    """Build an AsyncAPI 3.0 document of the events of an outbox and the channels that carry them."""
+    # A relay sends the events to the channels. `target_of` returns the target to which a relay sends events of a type.
     channels: defaultdict[str, Document] = defaultdict(dict)
     addresses: dict[str, str] = {}
     messages: Document = {}
@@ -52,8 +52,10 @@ def asyncapi(title: str, forms: Iterable[EventForm], target_of: Callable[[str], 
 
 
 def target_function(targets: Iterable[RelayTarget], topic: str | None) -> Callable[[str], RelayTarget]:
-    """Return a function that maps an event type to the relay target to which its events are sent: the target that names
-    the type, or the target for all others. `topic` replaces the topic templates of all targets."""
+    """Return a function that maps an event type to the relay target of its events.
+
+    It is the target that names the type, or the target for all others. `topic` replaces the topic templates of all
+    targets."""
     found = {kind: target for target in targets for kind in target.types}
     rest = found.get("*", RelayTarget(to="stdout:"))
 
@@ -100,8 +102,8 @@ def _schema(schema: Any, event: str) -> Document:
 
 
 def _move_references(value: Any, event: str) -> Any:
-    """Return a part of an event's schema with each reference to one of the event's definitions changed to its place in
-    the AsyncAPI document."""
+    """Point the references in an event's schema to their new places in the AsyncAPI document."""
+    # The event's definitions move there. The changed part of the schema is returned.
     if isinstance(value, dict):
         return {name: _move_references(each, event) for name, each in value.items()}
     if isinstance(value, list):

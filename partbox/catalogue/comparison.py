@@ -15,8 +15,9 @@ from partbox.catalogue.misfits import FitCheck, Misfit, MisfitKind
 
 @dataclass(frozen=True, slots=True)
 class EventForm:
-    """A description of an event type, in the past or now: the properties on which other programs rely, such as its
-    version and its JSON Schema.
+    """A description of an event type for comparison with its past, such as its version and JSON Schema.
+
+    It has the properties on which other programs rely, in the past or now.
 
     `cls` is the name of its class.
 
@@ -37,8 +38,9 @@ class EventForm:
 
 @dataclass(frozen=True, slots=True)
 class EventChange:
-    """A change of one event type or field between two versions of the code, with the readers that it breaks and the
-    remedy. A harmless change has no remedy."""
+    """A change of an event type or field between two versions of the code, with its remedy.
+
+    It names the readers that the change breaks. A harmless change has no remedy."""
 
     place: str
     what: str
@@ -48,7 +50,8 @@ class EventChange:
 
     @property
     def is_break(self) -> bool:
-        """True if the change breaks a reader: the reading of the log, or consumers that know the old form."""
+        """True if the change breaks a reader."""
+        # A reader is the reading of the log, or consumers that know the old form.
         return self.breaks_log or self.breaks_consumers
 
     @property
@@ -85,8 +88,8 @@ _TEXTS: Final = {
 
 
 def compare_forms(old: EventForm, new: EventForm, upcasts: Iterable[int]) -> list[EventChange]:
-    """Compare an event type's old and new description, and return the changes, breaking changes first. `upcasts` are
-    the versions that have an upcast (a function that converts old payloads)."""
+    """Compare an event type's old and new description, and return the changes, breaking changes first."""
+    # `upcasts` are the versions that have an upcast (a function that converts old payloads).
     if new.version < old.version:
         back = f"went back from version {old.version} to {new.version}"
         return [EventChange(old.name, back, True, True, f"give it version={old.version} or more")]
@@ -97,7 +100,8 @@ def compare_forms(old: EventForm, new: EventForm, upcasts: Iterable[int]) -> lis
 
 
 def removed_event(old: EventForm, file: str) -> EventChange:
-    """Return the change that reports an event type that no longer has a class. `file` contains its schema."""
+    """Return the change that reports an event type that no longer has a class."""
+    # `file` contains its schema.
     remedy = f"keep the class, and import its module, while the log has such events; then delete {file}"
     return EventChange(old.name, f"of version {old.version} has no class", True, False, remedy)
 
@@ -183,7 +187,7 @@ def _find_added(old: SchemaNode, new: SchemaNode, path: str = "", depth: int = 1
 
 
 def _object_alternative(node: SchemaNode) -> SchemaNode | None:
-    """Return the only alternative of a schema that is an object, or None if there is none or more than one."""
+    """Return the only alternative of a schema that is an object, or None if not exactly one is."""
     found = [each for each in node.alternatives() if each.type == "object"]
     return found[0] if len(found) == 1 else None
 
@@ -195,8 +199,8 @@ def _find_renamed(
     changes: dict[str, EventChange],
     form: EventForm,
 ) -> Iterator[str]:
-    """Find the fields of an event that were renamed, describe each in the change of the old field, and yield the new
-    path."""
+    """Find the renamed fields of an event, and yield their new paths."""
+    # Each is described in the change of the old field.
     for misfit in by_consumers:
         if misfit.kind is not MisfitKind.GONE:
             continue

@@ -12,8 +12,10 @@ from partbox.handlers.handler import ANY
 
 @dataclass(frozen=True, slots=True)
 class CatalogueEntry:
-    """An event type in the catalogue of an outbox, with its handlers, one for each subscription that has a handler for
-    it. An event without a class has neither a version nor a key. An `aggregate_type` of None means any."""
+    """An event type in the catalogue of an outbox, with the handlers of each subscription.
+
+    A subscription without a handler for it is left out. An event without a class has neither a version nor a key. An
+    `aggregate_type` of None means any."""
 
     name: str
     version: int | None
@@ -40,8 +42,8 @@ class CatalogueEntry:
 
 
 def entries(types: Iterable[EventType], rows: Iterable[Row]) -> list[CatalogueEntry]:
-    """Return the catalogue of all event types with their handlers, sorted by name: first all `types`, which classes
-    declare, then the events that only handlers name."""
+    """Return all event types of the catalogue with their handlers, sorted by name."""
+    # All `types`, which classes declare, come first, then the events that only handlers name.
     rows, declared = list(rows), sorted(types, key=lambda each: each.name)
     known = {each.name for each in declared}
     named = {(row.event_type, row.aggregate_type) for row in rows} - {(ANY, row.aggregate_type) for row in rows}
@@ -68,8 +70,8 @@ def _undeclared_entry(name: str, aggregate_type: str | None, rows: list[Row]) ->
 
 
 def _find_handlers(rows: list[Row], name: str, aggregate_type: str | None) -> tuple[Row, ...]:
-    """Return for each subscription the most specific handler that takes events of this name and aggregate type, in the
-    same order of precedence as `Routes`."""
+    """Return each subscription's most specific handler for an event name and aggregate type."""
+    # The order of precedence is the same as in `Routes`.
     found: dict[str, Row] = {}
     for wanted in ((name, aggregate_type), (name, None), (ANY, aggregate_type), (ANY, None)):
         for row in rows:
@@ -79,8 +81,8 @@ def _find_handlers(rows: list[Row], name: str, aggregate_type: str | None) -> tu
 
 
 def choice_text(given: KeyChoice | None) -> str:
-    """Return the names of the attributes, or of the function, from which an event class takes its key or tenant, or ""
-    if there is none."""
+    """Return the names of the attributes or function that give an event's key or tenant, or "" if none."""
+    # The event class takes its key or tenant from them.
     if given is None or isinstance(given, str):
         return given or ""
     return ", ".join(given) if isinstance(given, tuple) else name_of(given)

@@ -15,8 +15,8 @@ JsonSchema = dict[str, Any]
 
 
 def event_form(event: EventType) -> EventForm:
-    """Describe a declared event class in the form in which it can be compared with its past. Raise RegistrationError if
-    a field has no JSON Schema."""
+    """Describe an event class so that it can be compared with its past."""
+    # RegistrationError is raised if a field has no JSON Schema.
     read = event.json_schema()
     schema, written = _schemas(event, read)
     key, tenant = choice_text(event.key), choice_text(event.tenant)
@@ -26,16 +26,16 @@ def event_form(event: EventType) -> EventForm:
 
 
 def _schemas(event: EventType, read: JsonSchema) -> tuple[JsonSchema, JsonSchema]:
-    """Return two JSON Schemas of an event type: for the events stored in the log, and for the events that the class
-    writes now."""
+    """Return two JSON Schemas of an event type: of stored events, and of events written now."""
+    # The stored events are in the log. The class writes the others now.
     if kind_of(event.cls) in (ClassKind.PYDANTIC, ClassKind.DATACLASS):
         return _pydantic_schema(event, always=False), _pydantic_schema(event, always=True)
     return read, read if _omits_defaults(event.cls) else require_all(read)
 
 
 def _pydantic_schema(event: EventType, *, always: bool) -> JsonSchema:
-    """Return the JSON Schema of a pydantic model's or dataclass's instance as written. With `always`, fields with a
-    default are required, too."""
+    """Return the JSON Schema of a pydantic instance as written."""
+    # The class is a pydantic model or dataclass. With `always`, fields with a default are required, too.
     from pydantic import PydanticInvalidForJsonSchema, TypeAdapter
     from pydantic.json_schema import GenerateJsonSchema
 
@@ -71,7 +71,9 @@ def _omits_defaults(cls: Any) -> bool:
 
 
 def require_all(schema: JsonSchema) -> JsonSchema:
-    """Return a copy of a JSON Schema made by msgspec in which all fields of all objects are required."""
+    """Return a copy of a JSON Schema made by msgspec in which all fields are required.
+
+    It applies to all fields of all objects."""
     parts = {name: _require_properties(each) for name, each in schema.get("$defs", {}).items()}
     return {**schema, "$defs": parts} if parts else _require_properties(schema)
 

@@ -27,17 +27,18 @@ UNMERGED_KEYWORD: Final = "allOf"
 
 @dataclass(frozen=True, slots=True)
 class SchemaNode:
-    """A part of a JSON Schema, in a form for comparison, and the whole schema, in which its references are resolved.
-    `keywords` are the keywords of this part, with references resolved and `allOf` merged. `alternatives` splits
-    unions."""
+    """A part of a JSON Schema, in a form for comparison.
+
+    It also has the whole schema, in which its references are resolved. `keywords` are the keywords of this part, with
+    references resolved and `allOf` merged. `alternatives` splits unions."""
 
     keywords: Schema
     whole: Schema
 
     @classmethod
     def of(cls, schema: Any, whole: Schema) -> "SchemaNode":
-        """Build the node for the part `schema` of the JSON Schema `whole`. True stands for anything, and False for
-        nothing."""
+        """Build the node for the part `schema` of the JSON Schema `whole`."""
+        # True stands for anything, and False for nothing.
         if isinstance(schema, bool):
             return cls({} if schema else {"not": {}}, whole)
         keywords = {name: value for name, value in schema.items() if not _is_left_out(name)}
@@ -53,8 +54,8 @@ class SchemaNode:
         return SchemaNode.of(schema, self.whole)
 
     def alternatives(self) -> list["SchemaNode"]:
-        """Split a union, and return its alternatives, each with at most one type. A part without unions has one
-        alternative."""
+        """Split a union into its alternatives, each with at most one type."""
+        # A part without unions has one alternative.
         for union in ("anyOf", "oneOf"):
             if union in self.keywords:
                 rest = {name: value for name, value in self.keywords.items() if name != union}
@@ -95,8 +96,7 @@ def _is_left_out(name: str) -> bool:
 
 
 def _merge_keywords(one: Schema, other: Schema) -> dict[str, Any]:
-    """Merge the keywords of two parts of a JSON Schema that a value must both fit. Keywords with conflicting values are
-    kept unmerged."""
+    # A value must fit both parts of the JSON Schema. Keywords with conflicting values are kept unmerged.
     merged = {**other, **one}
     for name in one.keys() & other.keys():
         if name == "properties":
@@ -109,8 +109,8 @@ def _merge_keywords(one: Schema, other: Schema) -> dict[str, Any]:
 
 
 def resolve_reference(reference: str, whole: Schema) -> Any:
-    """Return the part of a JSON Schema to which a reference inside the document (`#/…`) leads. Raise KeyError if there
-    is none."""
+    """Return the part of a JSON Schema to which a reference (`#/…`) leads. Raise KeyError if there is none."""
+    # The reference is inside the document.
     place: Any = whole
     for step in reference.removeprefix("#").split("/")[1:]:
         place = place[step.replace("~1", "/").replace("~0", "~")]
@@ -118,16 +118,18 @@ def resolve_reference(reference: str, whole: Schema) -> Any:
 
 
 def description(schema: Schema) -> str:
-    """Return the description text of a JSON Schema, even if its root is only a reference to a part. pydantic 2.7 puts
-    the reference into `allOf`."""
+    """Return the description text of a JSON Schema.
+
+    It is found even if the schema's root is only a reference to a part. pydantic 2.7 puts the reference into
+    `allOf`."""
     parts = [schema, *schema.get("allOf", ())]
     roots = (resolve_reference(each["$ref"], schema) for each in parts if "$ref" in each)
     return next((str(described) for each in (schema, *roots) if (described := each.get("description"))), "")
 
 
 def _split_types(keywords: Schema) -> Iterator[Schema]:
-    """Yield the keywords of a JSON Schema once for each type that they allow. Values of an enum are grouped by their
-    types."""
+    """Yield the keywords of a JSON Schema once for each type that they allow."""
+    # Values of an enum are grouped by their types.
     if "const" in keywords:
         keywords = {**keywords, "enum": [keywords["const"]]}
     rest = {name: value for name, value in keywords.items() if name not in ("type", "enum", "const")}
@@ -143,5 +145,5 @@ def _split_types(keywords: Schema) -> Iterator[Schema]:
 
 
 def json_type_of(value: Any) -> str:
-    """Return the name of the JSON type, such as "string" or "null", that a Python value has."""
+    """Return the JSON type of a Python value, such as "string" or "null"."""
     return "null" if value is None else _KINDS[type(value)]

@@ -17,8 +17,9 @@ Bound = tuple[float, int]
 
 
 class MisfitKind(StrEnum):
-    """The way in which a written value does not fit a schema, such as a wrong type or a missing field. Each kind has
-    one remedy."""
+    """The way in which a written value does not fit a schema, such as a wrong type.
+
+    Another example is a missing field. Each kind has one remedy."""
 
     TYPE = "type"
     # A value that an enum lacks.
@@ -34,8 +35,9 @@ class MisfitKind(StrEnum):
 
 
 class Misfit(NamedTuple):
-    """A place in a schema where written values may not fit the reader's schema. `has` describes the values that the
-    writer may write there, and `wants` the values that the reader accepts."""
+    """A place in a schema where written values may not fit the reader's schema.
+
+    `has` describes the values that the writer may write there, and `wants` the values that the reader accepts."""
 
     path: str
     kind: MisfitKind
@@ -50,17 +52,18 @@ _STRUCTURE: Final = {"type", "enum", "properties", "required", "additionalProper
 
 @dataclass
 class FitCheck:
-    """The check whether all values of one JSON Schema (the writer's) fit another (the reader's). With `from_log`, the
-    reader is the new class and the writer the old class. A reader of the log must accept everything that was written,
-    so it must not begin to refuse unknown fields. Consumers read fields by name, so they notice every field that is
-    gone."""
+    """A check whether all values of one JSON Schema (the writer's) fit another (the reader's).
+
+    With `from_log`, the reader is the new class and the writer the old class. A reader of the log must accept
+    everything that was written, so it must not begin to refuse unknown fields. Consumers read fields by name, so they
+    notice every field that is gone."""
 
     from_log: bool
     _open_questions: set[tuple[str, str]] = field(default_factory=set)
 
     def misfits(self, writer: SchemaNode, reader: SchemaNode, path: str = "") -> list[Misfit]:
-        """Return the places where values of the writer's schema do not fit the reader's schema, each place once per
-        kind of misfit."""
+        """Return the places where values of the writer's schema do not fit the reader's schema."""
+        # Each place appears once per kind of misfit.
         asked = repr(writer.keywords), repr(reader.keywords)
         # The schema contains itself by a reference. The part fits if everything else does.
         if asked in self._open_questions:
@@ -75,8 +78,8 @@ class FitCheck:
         return list(dict.fromkeys(found))
 
     def _best_match(self, option: SchemaNode, writer: SchemaNode, reader: SchemaNode, path: str) -> list[Misfit]:
-        """Compare one alternative of the writer's union with the reader's alternative that it fits best, and return the
-        misfits."""
+        """Return the misfits between a writer's alternative and the reader's best match for it."""
+        # The alternative is part of the writer's union.
         near = [each for each in reader.alternatives() if _type_fits(each.type, option.type)]
         tried = [list(self._compare_type(option, each, path)) for each in near]
         return min(tried, key=len, default=[Misfit(path, MisfitKind.TYPE, writer.words, reader.words)])
@@ -200,8 +203,8 @@ _TIGHTNESS: Final = ("minimum", "maximum", *_LOWER, *_LOWER.values())
 
 
 def _bounds_of(node: SchemaNode, values: list[Any] | None = None) -> dict[str, Bound]:
-    """Return how tight each bound of a schema is, such as `minimum`, by name. A higher value is tighter, and an
-    exclusive bound is tighter. The values of a writer's enum count as bounds, too."""
+    """Return by name how tight each bound of a schema is, such as `minimum`. A higher value is tighter."""
+    # An exclusive bound is tighter. The values of a writer's enum count as bounds, too.
     words = node.keywords
     found = {
         "minimum": max(_bound(words, "minimum", 0), _bound(words, "exclusiveMinimum", 1)),
@@ -232,8 +235,8 @@ def _bound_text(name: str, bound: Bound) -> str:
 
 
 def _extra_fields(writer: SchemaNode) -> Any:
-    """Return the schema of the fields without a name that the writer may add to an object, or None if it adds none. A
-    class adds none unless its schema says so. A schema without any named field is a mapping."""
+    """Return the schema of unnamed fields that the writer may add to an object, or None if it adds none."""
+    # A class adds none unless its schema says so. A schema without any named field is a mapping.
     given = writer.keywords.get("additionalProperties", None if writer.properties else True)
     return None if given is False else given
 

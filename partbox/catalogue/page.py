@@ -11,8 +11,8 @@ _TABLE_HEAD = "| field | type | required | meaning |\n|---|---|---|---|"
 
 
 def page(title: str, entries: Iterable[CatalogueEntry], forms: Iterable[EventForm]) -> str:
-    """Build the Markdown page that describes the events of an outbox to other teams. Each event with a class has a
-    table of its fields, in which nested fields appear with their paths."""
+    """Build the Markdown page that describes the events of an outbox to other teams."""
+    # Each event with a class has a table of its fields, in which nested fields appear with their paths.
     by_name = {form.name: form for form in forms}
     parts = [f"# Events of {_cell_text(title)}"]
     for entry in entries:
@@ -65,6 +65,6 @@ def _type_words(part: SchemaNode) -> str:
 
 
 def _cell_text(text: str) -> str:
-    """Return a text for a cell of a Markdown table: as one line, without characters that have a meaning in a table or
-    in HTML."""
+    """Escape a text for a cell of a Markdown table, as one line."""
+    # Characters that have a meaning in a table or in HTML are replaced.
     return " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")

@@ -16,8 +16,9 @@ EXTENSION_KEY: Final = "x-partbox"
 
 
 def document(form: EventForm) -> dict[str, Any]:
-    """Return the JSON Schema of an event type as the content of its file, with its name, version, key, tenant and
-    aggregate type."""
+    """Return the content of an event type's JSON Schema file.
+
+    It has the name, version, key, tenant and aggregate type of the event type."""
     extension = {
         "name": form.name,
         "version": form.version,
@@ -29,9 +30,8 @@ def document(form: EventForm) -> dict[str, Any]:
 
 
 def write_schemas(folder: Path, forms: Iterable[EventForm]) -> tuple[int, int]:
-    """Write a JSON Schema file for each event type into the folder, and return the numbers of files written and of
-    files that were up to date. Other files in the folder are left alone. Raise PartboxError if a file cannot be
-    written."""
+    """Write a JSON Schema file for each event type. Return the numbers of files written and up to date."""
+    # PartboxError is raised if a file cannot be written. Other files in the folder are left alone.
     texts = {folder / file_name(form): json_bytes(document(form)) for form in forms}
     changed = {path: text for path, text in texts.items() if _read_bytes(path) != text}
     for path, text in changed.items():
@@ -40,7 +40,7 @@ def write_schemas(folder: Path, forms: Iterable[EventForm]) -> tuple[int, int]:
 
 
 def _read_bytes(path: Path) -> bytes | None:
-    """Return the content of a file, or None if it cannot be read. Writing the file then raises the error."""
+    # The result is None if the file cannot be read. Writing the file then raises the error.
     try:
         return path.read_bytes()
     except OSError:
@@ -67,8 +67,8 @@ def json_bytes(content: dict[str, Any]) -> bytes:
 
 
 def read_schemas(folder: Path) -> dict[Path, EventForm]:
-    """Read the event types whose JSON Schema files are in a folder, by their files. Raise PartboxError if there are
-    none or if one cannot be read."""
+    """Read the event types from a folder's JSON Schema files, keyed by file. Raise PartboxError if that fails."""
+    # The error is raised if there are no files, or if a file cannot be read.
     remedy = f"write it with `partbox events MODULE:OUTBOX --json-schema {folder}`, and commit it"
     if not folder.is_dir():
         raise PartboxError(f"there is no folder {folder}: {remedy}")
@@ -98,8 +98,9 @@ def _read_form(path: Path) -> EventForm:
 def find_changes(
     kept: dict[Path, EventForm], forms: Iterable[EventForm], upcasts: dict[str, set[int]]
 ) -> list[EventChange]:
-    """Compare the event types with their schema files, and return the changes since the files were written, breaking
-    changes first. `upcasts` are the versions that have an upcast (a conversion of old payloads), by event."""
+    """Compare the event types with their schema files, and return the changes, breaking changes first."""
+    # The changes are the changes since the files were written. `upcasts` are the versions that have an upcast (a
+    # conversion of old payloads), by event.
     now = {form.name: form for form in forms}
     changes = [each for path, old in kept.items() for each in _event_changes(path, old, now.get(old.name), upcasts)]
     known = {old.name for old in kept.values()}

@@ -13,7 +13,7 @@ from partbox.classes.readers import reader_of
 
 @dataclass(frozen=True, slots=True)
 class MsgspecBridge:
-    """A type annotation by which pydantic leaves the validation of one class to msgspec."""
+    """A type annotation that makes pydantic leave the validation of one class to msgspec."""
 
     cls: Any
 
@@ -28,8 +28,8 @@ class MsgspecBridge:
 
 
 def add_bridges(hint: Any) -> Any:
-    """Return a type hint in which each msgspec Struct and attrs class is annotated so that pydantic leaves it to
-    msgspec. Raise UnreadableError if one of them cannot be read."""
+    """Annotate each msgspec Struct and attrs class in a type hint, so that pydantic leaves it to msgspec."""
+    # UnreadableError is raised if one of them cannot be read.
     if kind_of(hint) in (ClassKind.MSGSPEC, ClassKind.ATTRS):
         reader_of(hint)
         return Annotated[hint, MsgspecBridge(hint)]

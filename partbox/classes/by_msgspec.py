@@ -12,8 +12,9 @@ _WITHOUT_VALUE: Final = ("Expected ", "Object missing ", "Object contains unknow
 
 
 class MsgspecReader:
-    """A converter of payloads into instances of one msgspec Struct or attrs class, by msgspec. Validators of attrs run.
-    Converters of attrs run only for values that are given."""
+    """A converter of payloads into instances of one msgspec Struct or attrs class, by msgspec.
+
+    Validators of attrs run. Converters of attrs run only for values that are given."""
 
     def __init__(self, cls: Any) -> None:
         try:
@@ -51,8 +52,9 @@ class MsgspecReader:
 
 
 def _problem(error: Exception) -> str:
-    """Return an error text that describes the first part of the payload that does not fit the class, without its
-    value."""
+    """Return an error text for the first part of the payload that does not fit, without its value.
+
+    It does not fit the class."""
     said, _, place = str(error).partition(" - at ")
     said = visible(said) if said.startswith(_WITHOUT_VALUE) else "it is not valid"
     return f"{place.strip('`').removeprefix('$.') or 'payload'}: {said}"

@@ -10,8 +10,9 @@ from partbox.text.printing import visible
 
 
 class PydanticReader:
-    """A converter of payloads into instances of one type, by pydantic. From JSON, even a strict model accepts texts for
-    times, UUIDs and Decimals."""
+    """A converter of payloads into instances of one type, by pydantic.
+
+    From JSON, even a strict model accepts texts for times, UUIDs and Decimals."""
 
     def __init__(self, cls: Any) -> None:
         try:
@@ -42,8 +43,9 @@ class PydanticReader:
 
 
 def _problem(error: PydanticValidationError) -> str:
-    """Return an error text that describes the first part of the payload that does not fit the type, without its
-    value."""
+    """Return an error text for the first part of the payload that does not fit, without its value.
+
+    It does not fit the type."""
     first, *others = error.errors(include_url=False, include_input=False, include_context=False)
     place = visible(".".join(map(str, first["loc"]))) or "payload"
     return f"{place}: {visible(first['msg'])}" + (f" (and {len(others)} more)" if others else "")

@@ -11,7 +11,9 @@ from partbox.platform import library
 
 
 class DataclassInstance(Protocol):
-    """An instance of a dataclass, as a type for annotations. It includes instances of pydantic's dataclasses."""
+    """An instance of a dataclass, as a type for annotations.
+
+    It includes instances of pydantic's dataclasses."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -38,8 +40,9 @@ Instance = DataclassInstance | ModelInstance | StructInstance | AttrsInstance
 
 
 class ClassKind(Enum):
-    """The library's kind of a payload class: pydantic model, dataclass, msgspec.Struct or attrs class. The value is the
-    name for error messages."""
+    """The kind of a payload class: pydantic model, dataclass, msgspec.Struct or attrs class.
+
+    The value is the name of the kind for error messages."""
 
     PYDANTIC = "pydantic model"
     DATACLASS = "dataclass"
@@ -49,8 +52,8 @@ class ClassKind(Enum):
 
 @lru_cache(maxsize=1024)
 def kind_of(cls: Any) -> ClassKind | None:
-    """Return whether a class is a pydantic model, dataclass, msgspec.Struct or attrs class, or None for any other class
-    or object. A pydantic dataclass is a dataclass."""
+    """Return whether a class is a pydantic model, dataclass, msgspec.Struct or attrs class, or None."""
+    # The result is None for any other class or object. A pydantic dataclass is a dataclass.
     if not isinstance(cls, type):
         return None
     if hasattr(cls, "__struct_fields__"):
@@ -64,8 +67,7 @@ def kind_of(cls: Any) -> ClassKind | None:
 
 @lru_cache(maxsize=1024)
 def fields_of(cls: Any) -> tuple[str, ...]:
-    """Return the attribute names of the fields of a dataclass, pydantic model, msgspec.Struct or attrs class, or an
-    empty tuple for any other class."""
+    """Return the field names of a dataclass, pydantic, msgspec or attrs class, or () for others."""
     match kind_of(cls):
         case ClassKind.MSGSPEC:
             return tuple(cls.__struct_fields__)
@@ -79,16 +81,16 @@ def fields_of(cls: Any) -> tuple[str, ...]:
 
 
 def iter_fields(value: Any) -> Iterator[tuple[str, Any]]:
-    """Iterate over the names and values of the fields of a dataclass, pydantic, msgspec or attrs instance. Any other
-    object has none."""
+    """Iterate over the field names and values of a dataclass, pydantic, msgspec or attrs instance."""
+    # Any other object has none.
     cls: Any = type(value)
     return ((name, getattr(value, name)) for name in fields_of(cls))
 
 
 def to_plain(value: Any) -> Any:
-    """Convert an instance of a dataclass, pydantic model, msgspec.Struct or attrs class into a dict or another value
-    closer to JSON, or return None for any other object. The dict of a dataclass contains all fields, including fields
-    whose names begin with an underscore. The values may be instances themselves."""
+    """Convert a dataclass, pydantic, msgspec or attrs instance into plain data, or return None for others."""
+    # The result is a dict or another value closer to JSON. The dict of a dataclass contains all fields, including
+    # fields whose names begin with an underscore. The values may be instances themselves.
     cls: Any = type(value)
     kind = kind_of(cls)
     if kind is None:

@@ -4,13 +4,15 @@ from typing import Any, Protocol
 
 
 class UnfitError(ValueError):
-    """Raised if the payload of an event does not fit a class. The text names the place and the problem, without the
-    value."""
+    """Raised if an event's payload does not fit a class.
+
+    The text names the place and the problem, without the value."""
 
 
 class NotJsonError(UnfitError):
-    """Raised if a library (msgspec or pydantic) cannot parse a payload as JSON: it is damaged, or nested too deeply for
-    that library."""
+    """Raised if msgspec or pydantic cannot parse a payload as JSON.
+
+    The payload is damaged, or nested too deeply for that library."""
 
 
 class UnreadableError(TypeError):
@@ -18,15 +20,21 @@ class UnreadableError(TypeError):
 
 
 class Reader(Protocol):
-    """A converter of payloads into instances of one class. `from_json` and `from_python` raise UnfitError for a payload
-    that does not fit."""
+    """A converter of payloads into instances of one class.
+
+    `from_json` and `from_python` raise UnfitError for a payload that does not fit."""
 
     def from_json(self, text: bytes) -> Any:
-        """Convert a payload from its stored JSON text into an instance of the class. Raise NotJsonError if the library
-        cannot parse the text."""
+        """Convert JSON text into an instance of the class. Raise NotJsonError if it cannot be parsed.
+
+        The text is the stored payload."""
 
     def from_python(self, value: Any) -> Any:
-        """Convert a payload that a codec has decoded, or an instance, into an instance of the class."""
+        """Convert a decoded payload, or an instance, into an instance of the class.
+
+        A codec has decoded the payload."""
 
     def schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of the payloads that the class accepts. Raise UnreadableError if a part has none."""
+        """Return the JSON Schema of the payloads. Raise UnreadableError if a part has none.
+
+        The class accepts these payloads."""

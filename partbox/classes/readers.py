@@ -9,8 +9,9 @@ from partbox.classes.reader import Reader
 
 @lru_cache(maxsize=256)
 def reader_of(cls: Any) -> Reader:
-    """Return the object that converts payloads into instances of a class, or of any other type that pydantic can
-    validate. Raise UnreadableError if neither library can read it."""
+    """Return a converter of payloads into instances of a class. Raise UnreadableError if there is none."""
+    # The class may also be any other type that pydantic can validate. There is no converter if neither library can read
+    # the class.
     if kind_of(cls) in (ClassKind.MSGSPEC, ClassKind.ATTRS):
         from partbox.classes.by_msgspec import MsgspecReader
 
@@ -21,6 +22,5 @@ def reader_of(cls: Any) -> Reader:
 
 
 def schema_of(cls: Any) -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of the payloads that a class accepts. Raise UnreadableError if there is
-    none."""
+    """Return the JSON Schema (draft 2020-12) of a class's payloads. Raise UnreadableError if there is none."""
     return reader_of(cls).schema()

@@ -14,8 +14,8 @@ from partbox import standard_streams
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run one partbox command and exit the process: with 0 if the command succeeded, 1 if it failed (one line says
-    why), 2 for wrong usage. If `arguments` is None, the arguments of the process count."""
+    """Run one partbox command and exit the process: 0 for success, 1 for failure, 2 for wrong usage."""
+    # After a failure, one line says the reason. If `arguments` is None, the arguments of the process count.
     typed = sys.argv[1:] if arguments is None else arguments
     if arguments is None:
         standard_streams.repair_streams()
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def command() -> Any:
-    """Return the partbox command line with all its commands as a click command."""
+    """Return the complete partbox command line as a click command."""
     from partbox.cli import program
 
     return program.command()
@@ -49,9 +49,9 @@ def _load_command(typed: Sequence[str], *, hides_secrets: bool) -> Callable[[], 
 
 @contextmanager
 def _loading() -> Iterator[None]:
-    """Speed up and protect the imports within the context: garbage collection is off, and Ctrl-C kills the process
-    silently. During an import, a KeyboardInterrupt would print a traceback or be dropped. Imported objects stay, so
-    collecting them would take a tenth of the time in vain."""
+    """Speed up imports by disabling garbage collection, and let Ctrl-C kill the process silently."""
+    # During an import, a KeyboardInterrupt would print a traceback or be dropped. Imported objects stay, so collecting
+    # them would take a tenth of the time in vain.
     had_default_handler, had_gc = signal.getsignal(signal.SIGINT) is signal.default_int_handler, gc.isenabled()
     gc.disable()
     if had_default_handler:

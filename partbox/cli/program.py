@@ -34,10 +34,11 @@ ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 class CommandEntry(NamedTuple):
-    """The entry of a command, or a group of commands, in the table from which the command line is built. It is
-    implemented in the module of its name. `line` is the help in the list of commands, `panel` the heading there. If
-    `settings` is True, each setting is an option of the command. A command with an `extra` belongs to another
-    distribution, which names it in the entry points `partbox.commands`."""
+    """A command, or a group of commands, in the table from which the command line is built.
+
+    The command is implemented in the module of its name. `line` is the help in the list of commands, `panel` the
+    heading there. If `settings` is True, each setting is an option of the command. A command with an `extra` belongs to
+    another distribution, which names it in the entry points `partbox.commands`."""
 
     panel: str
     name: str
@@ -48,14 +49,15 @@ class CommandEntry(NamedTuple):
 
     @property
     def module(self) -> Any:
-        """The Python module that implements the command, imported when it is needed."""
+        """The Python module that implements the command, imported on first use."""
         name = f"{self.name}_" if self.name == "import" else self.name
         return import_module(f"partbox.cli.commands.{name}")
 
     @property
     def run(self) -> Any:
-        """The Python function that runs the command, imported from its module. None if the extra of the command is not
-        installed. For commands that are no group."""
+        """The Python function that runs the command. None if the command's extra is not installed.
+
+        It is imported from the command's module. A group of commands has no such function."""
         if self.extra is None:
             return getattr(self.module, self.module.__name__.rpartition(".")[2])
         # This reads a file of every installed distribution, so other commands avoid it.
@@ -119,7 +121,7 @@ def _print_page(wanted: bool) -> None:
 
 
 def page(root: Any) -> str:
-    """Return the documentation of all commands in Markdown, as `partbox --markdown` prints it."""
+    """Return the documentation of all commands in Markdown, for `partbox --markdown`."""
     from typer.cli import get_docs_for_click
 
     whole = get_docs_for_click(obj=root, ctx=typer.Context(root, info_name="partbox"), name="partbox")
@@ -148,8 +150,9 @@ Markdown = Annotated[
 
 
 def warn_of_strays(context: typer.Context, version: Version = False, markdown: Markdown = False) -> None:
-    """Warn of environment variables that begin with PARTBOX_ but are no settings, before any command runs. A worker
-    logs the warning instead."""
+    """Warn of environment variables that begin with PARTBOX_ but are no settings.
+
+    It is called before any command runs. A worker logs the warning instead."""
     if context.invoked_subcommand not in ("worker", "relay"):
         from partbox.observe.logs.setup import take_strays_text
 
@@ -178,8 +181,9 @@ def _add_command(app: typer.Typer, entry: CommandEntry) -> None:
 
 
 def _refuse_without_extra(entry: CommandEntry) -> Callable[[], NoReturn]:
-    """Return a stand-in for a command whose extra is not installed. It accepts any arguments and raises a usage
-    error."""
+    """Return a stand-in for a command whose extra is not installed, which raises a usage error.
+
+    It accepts any arguments."""
 
     def refuse() -> NoReturn:
         remedy = f"`pip install 'partbox[{entry.extra}]'` brings it"
@@ -205,14 +209,14 @@ def application(entries: Sequence[CommandEntry] = ENTRIES) -> typer.Typer:
 
 @cache
 def command(entries: Sequence[CommandEntry] = ENTRIES) -> Any:
-    """Build the command line with the given commands as a click command, or return the command line that an earlier
-    call has built."""
+    """Return the command line with the given commands as a click command. It is built only once."""
+    # A later call returns the command line of the first.
     return typer.main.get_command(application(entries))
 
 
 def load_command(typed: Sequence[str]) -> Any:
-    """Prepare the command that the user typed, and return a call that runs it and exits. If the command is known, no
-    other command is imported."""
+    """Find the command that the user typed, and return a function that runs it and exits."""
+    # If the command is known, no other command is imported.
     word = next((word for word in typed if not word.startswith("-")), None)
     known = tuple(entry for entry in ENTRIES if entry.name == word and typed[0] == word)
     return partial(_run, command(known) if known else command(), typed)

@@ -41,7 +41,7 @@ _NAMED = re.compile(rb"%%|%\((\w+)\)s")
 
 
 def use_raw_loaders(conn: Conn) -> None:
-    """Make this connection return uuid, timestamptz and json columns as raw bytes, without decoding them."""
+    """Make this connection return uuid, timestamptz and json columns as undecoded bytes."""
     for name in _RAW:
         conn.adapters.register_loader(name, ByteaBinaryLoader)
 
@@ -86,8 +86,8 @@ def fetch(
 
 
 def run_script(conn: Conn, script: bytes) -> tuple[str | None, ...]:
-    """Run a script of several SQL statements in one round trip. Return the first row of the last result as texts, or an
-    empty tuple."""
+    """Run several SQL statements in one round trip. Return the first row of the last result as texts."""
+    # Return an empty tuple if there is no row.
     with (limit := deadline.of(conn)):
         result = conn.pgconn.exec_(script)
     if conn.pgconn.status != ConnStatus.OK:
@@ -99,20 +99,21 @@ def run_script(conn: Conn, script: bytes) -> tuple[str | None, ...]:
 
 
 def array_literal(values: Iterable[object]) -> str:
-    """Return numbers, booleans or snapshots as the text of a PostgreSQL array, such as `{"1","2"}`. The values are not
-    escaped. None becomes null."""
+    """Return numbers, booleans or snapshots as the text of a PostgreSQL array, such as `{"1","2"}`."""
+    # The values are not escaped. None becomes null.
     return "{" + ",".join("null" if value is None else f'"{value}"' for value in values) + "}"
 
 
 def integer_array(values: Iterable[int]) -> str:
-    """Return integers as the text of a PostgreSQL array, such as `{1,2}`. Faster than `array_literal`, because a poll
-    sends a thousand integers."""
+    """Return integers as the text of a PostgreSQL array, such as `{1,2}`.
+
+    It is faster than `array_literal`, because a poll sends a thousand integers."""
     return "{" + ",".join(map(str, values)) + "}"
 
 
 def _execute(conn: Conn, text: bytes, params: list[bytes | None]) -> PGresult:
-    """Run an SQL statement, as a prepared statement if the connection allows that. Only the `PREPARED_LIMIT` statements
-    used last stay prepared."""
+    # The statement is prepared if the connection allows that. Only the `PREPARED_LIMIT` statements used last stay
+    # prepared.
     prepared, server = getattr(conn, "prepared", None), conn.pgconn
     if prepared is None:
         return server.exec_params(text, params, result_format=Format.BINARY)
@@ -132,8 +133,7 @@ def _execute(conn: Conn, text: bytes, params: list[bytes | None]) -> PGresult:
 
 
 def _statement_error(conn: Conn, result: PGresult) -> Error:
-    """Return the exception for a failed SQL statement. Stop preparing statements on this connection if a pooler lost
-    its prepared statements."""
+    # Stop preparing statements on this connection if a pooler lost its prepared statements.
     error = error_from_result(result)
     if isinstance(error, InvalidSqlStatementName | DuplicatePreparedStatement) and isinstance(
         conn, deadline.WatchedConnection
@@ -144,8 +144,8 @@ def _statement_error(conn: Conn, result: PGresult) -> Error:
 
 @lru_cache(maxsize=256)
 def _number_parameters(name: str, schema: str, planned: tuple[tuple[str, int], ...]) -> tuple[bytes, tuple[str, ...]]:
-    """Return the text of a named query with numbers in place of parameter names, and the names in order. A name becomes
-    `$1` and so on, or its integer in `planned`."""
+    """Replace the parameter names of an SQL query by numbers. Return its text and the names in order."""
+    # A name becomes `$1` and so on, or its integer in `planned`.
     numbers = dict(planned)
     names: list[str] = []
 

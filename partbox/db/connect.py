@@ -63,23 +63,26 @@ default_dsn: Callable[[], str] | None = None
 
 
 class NoDsn(psycopg.OperationalError):
-    """Error: the application's callable that supplies the DSN failed or returned no DSN. Workers retry, as they do if a
-    server does not answer."""
+    """Error: the application's function that supplies the database address failed or returned none.
+
+    The callable supplies the DSN. Workers retry, as they do if a server does not answer."""
 
 
 class PoolerRefused(psycopg.OperationalError):
-    """Error: a connection pooler refused the startup options of a session, and the setting `pooler` is not set."""
+    """Error: a connection pooler refused the startup options, and the setting `pooler` is not set."""
 
 
 class TransientSchemaError(SchemaError):
-    """Error: the outbox's schema cannot be used at the moment, because it is being recreated or a privilege is missing.
-    A running worker waits."""
+    """Error: the outbox's schema cannot be used at the moment. A running worker waits.
+
+    The schema is being recreated or a privilege is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class DsnSource:
-    """A source of connection strings that resolves the given DSN anew for each connection. A class, not a closure, so
-    that it can be passed to other processes."""
+    """A callable that resolves the given DSN anew for each connection.
+
+    It is a class, not a closure, so that it can be passed to other processes."""
 
     dsn: Dsn | None
 
@@ -89,9 +92,10 @@ class DsnSource:
 
 
 def resolve(dsn: Dsn | None) -> str:
-    """Turn the DSN setting into a valid libpq DSN. A callable is called. `embedded:` starts the embedded server and
-    gives its address. None and the empty string mean the default DSN of a framework. Raise `NoDsn` if a callable gives
-    no DSN, and `SettingsError`, which quotes no part of the DSN, if it is missing or invalid."""
+    """Turn the DSN setting into a valid libpq connection string. Raise `SettingsError` if it is invalid."""
+    # A callable is called; raise `NoDsn` if it gives no DSN. `embedded:` starts the embedded server and gives its
+    # address. None and the empty string mean the default DSN of a framework. `SettingsError` is raised for a missing or
+    # invalid DSN, and quotes no part of it.
     if callable(dsn):
         return _call_dsn_source(dsn)
     if not dsn and default_dsn is not None:
@@ -109,8 +113,8 @@ def resolve(dsn: Dsn | None) -> str:
 
 
 def _call_dsn_source(source: Callable[[], str]) -> str:
-    """Call the application's function that supplies the DSN, and return the DSN. Raise `NoDsn` for any failure, which
-    may be temporary."""
+    """Call the application's function that supplies the DSN. Raise `NoDsn` if it fails."""
+    # Any failure may be temporary.
     try:
         given: object = source()
     except KeyboardInterrupt:
@@ -145,13 +149,14 @@ def _describe_source(source: Callable[[], str]) -> str:
 
 
 def connection_parameters(dsn: str, *, lease: float, pooler: bool, name: str, more: str = "") -> dict[str, Any]:
-    """Return the libpq parameters for a new connection, with timeouts that suit the `lease` (seconds), merged with the
-    parameters in `dsn`.
+    """Return the libpq parameters for a new connection, with timeouts derived from `lease` in seconds.
 
     A dead peer is noticed within the lease. No statement takes longer than the lease, and no transaction idles longer
     than half of it. The DSN takes precedence for everything but `target_session_attrs`. With `pooler` no session
     options are sent: a transaction pooler would refuse them or leak them to other clients, so the role must carry them.
-    `more` is appended to the options."""
+    `more` is appended to the options.
+
+    They are merged with the parameters in `dsn`."""
     whole = max(2, int(lease))
     given = parts(dsn)
     merged: dict[str, Any] = {
@@ -179,8 +184,9 @@ def connection_parameters(dsn: str, *, lease: float, pooler: bool, name: str, mo
 
 
 class BinaryCursor(PlainCursor[Any]):
-    """A cursor that fetches results in binary format, so that no setting such as `DateStyle` changes them. Suits
-    poolers, because no startup option is sent."""
+    """A cursor that fetches results in binary format, independent of settings such as `DateStyle`.
+
+    It suits poolers, because no startup option is sent."""
 
     def __init__(self, connection: Conn, *, row_factory: Any = None) -> None:
         super().__init__(connection, row_factory=row_factory or connection.row_factory)
@@ -197,8 +203,7 @@ def connect(
     prepared: bool = False,
     limit: float | None = None,
 ) -> WatchedConnection:
-    """Open a worker's connection in autocommit mode and set up its session. A deadline watches the connection: it is
-    cut if the server does not answer in time.
+    """Open a worker's connection in autocommit mode. It is cut if the server does not answer in time.
 
     - `lease`: seconds, from which all timeouts follow
     - `lent`: an application's code uses the connection. Results are not binary, for types that psycopg reads as text,
@@ -206,7 +211,9 @@ def connect(
     - `prepared`: `db.blocking` prepares its statements, if the session really has the options that this needs
     - `limit`: seconds without an answer after which the connection is cut; by default a little more than `lease`
 
-    Raise `PoolerRefused` if a pooler refuses the options, and `OperationalError` if the server cannot be reached."""
+    Raise `PoolerRefused` if a pooler refuses the options, and `OperationalError` if the server cannot be reached.
+
+    Its session is set up, and a deadline watches the connection."""
     more = ("" if lent else f"{ROW_SECURITY_OPTION} ") + (PLAN_OPTIONS if prepared else "")
     conninfo = make_conninfo("", **connection_parameters(dsn, lease=lease, pooler=pooler, name=name, more=more))
     factory, adapters = (PlainCursor[Any], None) if lent else (BinaryCursor, DEFAULTS)
@@ -232,8 +239,8 @@ def connect(
 
 
 async def connect_async(dsn: str, *, lease: float, pooler: bool, name: str) -> WatchedAsyncConnection:
-    """Open an asyncio connection for an application's handlers, in autocommit mode. A deadline watches it: the
-    connection is cut if the server does not answer in time."""
+    """Open an asyncio connection for event handlers. It is cut if the server does not answer in time."""
+    # The connection is in autocommit mode. A deadline watches it.
     conninfo = make_conninfo("", **connection_parameters(dsn, lease=lease, pooler=pooler, name=name))
     prepare_threshold = None if pooler else PREPARE_THRESHOLD
     conn: WatchedAsyncConnection = await _connect_method(WatchedAsyncConnection, AsyncPlainConnection)(
@@ -247,13 +254,15 @@ async def connect_async(dsn: str, *, lease: float, pooler: bool, name: str) -> W
 
 
 def _connect_method(kind: Any, plain: Any) -> Any:
-    """Return the function that opens a connection of this class: psycopg's own `connect`, or the one that the
-    application has patched if that is wanted."""
+    """Return the `connect` function of a connection class: psycopg's own or the patched one."""
+    # The function that the application has patched is returned if that is wanted.
     return super(plain, kind).connect if is_instrumented else kind.connect
 
 
 def connect_plain(dsn: str, **more: Any) -> Conn:
-    """Open a connection in autocommit mode with no deadline and no options, for a command or a few statements."""
+    """Open a plain connection in autocommit mode, with no time limit and no options.
+
+    It is for a command or a few statements."""
     return PlainConnection.connect(dsn, autocommit=True, context=DEFAULTS, cursor_factory=PlainCursor[Any], **more)
 
 
@@ -271,9 +280,9 @@ def _set_up_session(conn: WatchedConnection, *, lent: bool, prepared: bool) -> N
 
 
 def use_role_search_path(conn: Conn, *, here: bool = False) -> None:
-    """Set the connection's `search_path` back to the role's own, for SQL and tables that an operator names. In a
-    worker's session, names without a schema are PostgreSQL's own only. `here` limits the change to the current
-    transaction."""
+    """Set the connection's `search_path` back to the default of the database role."""
+    # This is for SQL and tables that an operator names. In a worker's session, names without a schema are PostgreSQL's
+    # own only. `here` limits the change to the current transaction.
     if isinstance(conn, WatchedConnection) and conn.path is not None:
         conn.execute(query("search_path", "partbox"), {"path": conn.path, "here": here})
 
@@ -288,8 +297,8 @@ def _pooler_refusal_text(error: psycopg.OperationalError) -> str:
 
 
 def is_standby(dsn: str, *, lease: float, pooler: bool = False, name: str = "partbox") -> bool:
-    """Return whether a standby server answers at this DSN, after `connect` found no primary. False also if no server
-    answers."""
+    """Return whether a standby server answers at this DSN. False also if no server answers."""
+    # Call it after `connect` found no primary.
     kwargs = connection_parameters(dsn, lease=lease, pooler=pooler, name=name) | {"target_session_attrs": "standby"}
     try:
         connect_plain(make_conninfo("", **kwargs)).close()
@@ -299,9 +308,9 @@ def is_standby(dsn: str, *, lease: float, pooler: bool = False, name: str = "par
 
 
 def check(conn: Conn, schema: str) -> None:
-    """Raise `SchemaError` unless this server is the primary of the cluster that wrote the cursors, and the role may
-    read ids. A logical copy of the schema has the cursors of another cluster. A lost witness of the marker is written
-    again, if the role may do so and no transaction is open."""
+    """Raise `SchemaError` unless this server is the right primary and the role may read record ids."""
+    # The right primary is that of the cluster that wrote the cursors: a logical copy of the schema has the cursors of
+    # another cluster. A lost witness of the marker is written again, if the role may do so and no transaction is open.
     row = conn.execute(query("marker", schema), {}).fetchone() or (True, False, False)
     standby, original, readable, *worn = row
     if standby:
@@ -322,9 +331,10 @@ def check(conn: Conn, schema: str) -> None:
 
 
 def _detach_inherited() -> None:
-    """Replace the socket of each inherited connection by /dev/null, in a forked child. The child must neither use nor
-    close its parent's connections: everything that it writes reaches the parent's session, and libpq sends `Terminate`
-    even when a connection is garbage-collected. The file number stays taken because libpq may still write to it."""
+    """Disconnect a forked child from its parent's database connections, by replacing their sockets."""
+    # The replacement is /dev/null. The child must neither use nor close its parent's connections: everything that it
+    # writes reaches the parent's session, and libpq sends `Terminate` even when a connection is garbage-collected. The
+    # file number stays taken because libpq may still write to it.
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for conn in list(_open_connections):
         with suppress(Error, OSError):

@@ -32,18 +32,20 @@ CHECK_INTERVALS = (
 
 
 class HungError(OperationalError):
-    """Error: the server did not answer a statement within the deadline, so the connection was cut."""
+    """Error: the server did not answer a statement in time, so the connection was cut."""
 
 
 def deadline_for_lease(lease: float) -> float:
-    """Return the time limit of a statement in seconds, after which the connection is cut. The limit is longer than the
-    server's `statement_timeout`, which equals the lease."""
+    """Return the seconds after which a connection with an unanswered statement is cut."""
+    # The limit is longer than the server's `statement_timeout`, which equals the lease.
     return lease * 1.25 + 0.5
 
 
 class Deadline:
-    """A time limit for each statement of one connection, after which the connection is cut. Each statement runs in a
-    `with` block of the object. `limit` is in seconds, `inf` for none. `is_cut` is True after the socket was shut."""
+    """A time limit for each SQL statement of a connection, which is cut when a statement takes longer.
+
+    Each statement runs in a `with` block of the object. `limit` is in seconds, `inf` for none. `is_cut` is True after
+    the socket was shut."""
 
     def __init__(self, fd: int | None, limit: float) -> None:
         self.limit = limit
@@ -61,8 +63,8 @@ class Deadline:
         self._expires_at = inf
 
     def shorten(self, limit: float) -> None:
-        """Lower the time limit of statements to `limit` seconds, for the running statement too. An infinite limit
-        stays."""
+        """Lower the time limit of statements to `limit` seconds, for the running one too."""
+        # An infinite limit stays.
         if self.limit < inf:
             self.limit = min(self.limit, limit)
         # If the statement ends at this moment, its socket is shut much later, at worst.
@@ -70,9 +72,9 @@ class Deadline:
             self._expires_at = min(self._expires_at, time.monotonic() + self.limit)
 
     def cut_if_overdue(self) -> None:
-        """Shut the connection's socket if the same statement is overdue at two checks in a row. At the first check the
-        answer may have arrived already: its thread may wait for a handler that holds the GIL, or the whole process was
-        stopped."""
+        """Shut the connection's socket if its statement is overdue at two checks in a row."""
+        # At the first check the answer may have arrived already: its thread may wait for a handler that holds the GIL,
+        # or the whole process was stopped.
         until = self._expires_at
         if until > time.monotonic():
             return
@@ -81,22 +83,22 @@ class Deadline:
         self._first_overdue = until
 
     def lost_error(self, error: str = "the server closed the connection") -> OperationalError:
-        """Return the exception to raise for a lost connection: `HungError` if the deadline cut it, else
-        `OperationalError` with the text `error`."""
+        """Return the exception for a lost connection: `HungError` if the time limit cut it."""
+        # Otherwise return `OperationalError` with the text `error`.
         if self.is_cut:
             return HungError(f"no answer within {self.limit:.1f} s, so the connection was cut")
         return OperationalError(error)
 
     def close(self) -> None:
-        """Close this deadline's own duplicate of the connection's socket. Repeated calls do nothing."""
+        """Close this object's own duplicate of the connection's socket. Repeated calls do nothing."""
         with self._closing:
             fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
 
     def release_in_child(self) -> None:
-        """Close the duplicate of the connection's socket in a forked child process, where the thread that holds the
-        lock does not exist."""
+        """Close the duplicate of the connection's socket in a forked child process."""
+        # The thread that holds the lock does not exist there.
         self._closing = threading.Lock()
         self.close()
 
@@ -117,8 +119,9 @@ NO_DEADLINE: Final = Deadline(None, inf)
 
 
 class _Watchdog:
-    """A daemon thread that cuts connections whose statements are overdue. The thread runs only while the process has
-    deadlines to check."""
+    """A daemon thread that cuts connections whose SQL statements take too long.
+
+    The thread runs only while the process has deadlines to check."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -155,8 +158,8 @@ _watchdog = _Watchdog()
 
 
 def _reset_watchdog() -> None:
-    """Start with no watched connections in a forked child process: the parent's threads are gone, a lock may be held,
-    and no socket may stay open."""
+    """Forget all watched connections in a forked child process."""
+    # The parent's threads are gone, a lock may be held, and no socket may stay open.
     global _watchdog  # noqa: PLW0603  one a process
     for deadline in list(_watchdog.watched):
         deadline.release_in_child()
@@ -167,8 +170,10 @@ call_in_forked_children(_reset_watchdog)
 
 
 class WatchedConnection(PlainConnection[Any]):
-    """A database connection that is cut if the server does not answer in time, with the state of its session. Psycopg
-    sends each statement by `wait`; `db.blocking` sends it by libpq's own call."""
+    """A database connection that is cut if the server does not answer in time.
+
+    It holds the state of its session. Psycopg sends each statement by `wait`; `db.blocking` sends it by libpq's own
+    call."""
 
     deadline: Deadline = NO_DEADLINE
     lent: bool = False  # an application's code uses it too, and may change how values are converted
@@ -181,12 +186,12 @@ class WatchedConnection(PlainConnection[Any]):
     prepared: OrderedDict[bytes, bytes] | None = None
 
     def watch(self, limit: float) -> None:
-        """Begin to watch this connection: it is cut if a statement takes longer than `limit` seconds."""
+        """Cut this connection from now on if a statement takes longer than `limit` seconds."""
         self.deadline = watched(self, limit)
 
     def wait(self, gen: PQGen[Any], *args: Any, **kwargs: Any) -> Any:
-        """Wait for the answer to a statement as psycopg does, but within the time limit. Raise `HungError` if the
-        deadline cut the connection."""
+        """Wait for the answer to an SQL statement. Raise `HungError` if the connection was cut after the time limit."""
+        # Psycopg's own wait has no such limit. The deadline cuts the connection.
         try:
             with self.deadline:
                 return super().wait(gen, *args, **kwargs)
@@ -221,14 +226,15 @@ class WatchedConnection(PlainConnection[Any]):
 
 
 class WatchedAsyncConnection(AsyncPlainConnection[Any]):
-    """An asyncio database connection that is cut if the server does not answer in time. The application's code uses the
-    connection too."""
+    """An asyncio database connection that is cut if the server does not answer in time.
+
+    The application's code uses the connection too."""
 
     deadline: Deadline = NO_DEADLINE
 
     async def wait(self, gen: PQGen[Any], *args: Any, **kwargs: Any) -> Any:
-        """Wait for the answer to a statement as psycopg does, but within the time limit. Raise `HungError` if the
-        deadline cut the connection."""
+        """Wait for the answer to an SQL statement. Raise `HungError` if the connection was cut after the time limit."""
+        # Psycopg's own wait has no such limit. The deadline cuts the connection.
         try:
             with self.deadline:
                 return await super().wait(gen, *args, **kwargs)
@@ -239,8 +245,8 @@ class WatchedAsyncConnection(AsyncPlainConnection[Any]):
 
 
 def watched(conn: BaseConnection[Any], limit: float) -> Deadline:
-    """Begin to watch any psycopg connection, so that it is cut if a statement takes longer than `limit` seconds. Return
-    the new deadline."""
+    """Cut a psycopg connection from now on if a statement takes longer than `limit` seconds."""
+    # Return the new deadline. Any psycopg connection is possible.
     deadline = Deadline(os.dup(conn.pgconn.socket), limit)
     finalize(conn, deadline.close)
     _watchdog.watch(deadline)
@@ -248,15 +254,16 @@ def watched(conn: BaseConnection[Any], limit: float) -> Deadline:
 
 
 def of(conn: BaseConnection[Any]) -> Deadline:
-    """Return the deadline (time limit of statements) that watches a connection, or `NO_DEADLINE` for a connection that
-    is not watched."""
+    """Return the time limit of statements on a connection, or `NO_DEADLINE` if it has none.
+
+    It is the deadline that watches the connection."""
     return conn.deadline if isinstance(conn, WatchedConnection | WatchedAsyncConnection) else NO_DEADLINE
 
 
 @contextmanager
 def allow_long_statements(conn: BaseConnection[Any], limit: float = inf) -> Iterator[None]:
-    """Allow statements on this connection to take `limit` seconds within the block, for statements of an application or
-    others that are known to take long."""
+    """Within the block, allow statements on this connection to take `limit` seconds."""
+    # This is for statements of an application, or others that are known to take long.
     deadline = of(conn)
     before = deadline.limit
     if deadline is not NO_DEADLINE:

@@ -22,8 +22,8 @@ Kind = TypeVar("Kind", bound=type)
 
 
 def _with_methods_of(module: str) -> Callable[[Kind], Kind]:
-    """Return a class decorator that protects a psycopg class from patches: it copies the methods of the base class from
-    a fresh copy of `module`."""
+    """Return a class decorator that protects a psycopg class from patches by other libraries."""
+    # The decorator copies the methods of the base class from a fresh copy of `module`.
     spec = find_spec(module)
     assert spec is not None
     assert spec.loader is not None
@@ -44,23 +44,27 @@ def _with_methods_of(module: str) -> Callable[[Kind], Kind]:
 
 @_with_methods_of("psycopg.cursor")
 class PlainCursor(Cursor[Row]):
-    """A psycopg cursor with the original methods, even if an instrumentation library has replaced the methods of
-    psycopg's class."""
+    """A psycopg cursor that keeps its original methods when a library patches psycopg.
+
+    Instrumentation libraries replace the methods of psycopg's class."""
 
 
 @_with_methods_of("psycopg.cursor_async")
 class AsyncPlainCursor(AsyncCursor[Row]):
-    """A psycopg asyncio cursor with the original methods, even if an instrumentation library has replaced the methods
-    of psycopg's class."""
+    """A psycopg asyncio cursor that keeps its original methods when a library patches psycopg.
+
+    Instrumentation libraries replace the methods of psycopg's class."""
 
 
 @_with_methods_of("psycopg.connection")
 class PlainConnection(Connection[Row]):
-    """A psycopg connection with the original methods, even if an instrumentation library has replaced the methods of
-    psycopg's class. The cursor class is passed to `connect`."""
+    """A psycopg connection that keeps its original methods when a library patches psycopg.
+
+    Instrumentation libraries replace the methods of psycopg's class. The cursor class is passed to `connect`."""
 
 
 @_with_methods_of("psycopg.connection_async")
 class AsyncPlainConnection(AsyncConnection[Row]):
-    """A psycopg asyncio connection with the original methods, even if an instrumentation library has replaced the
-    methods of psycopg's class."""
+    """A psycopg asyncio connection that keeps its original methods when a library patches psycopg.
+
+    Instrumentation libraries replace the methods of psycopg's class."""

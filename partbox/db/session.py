@@ -20,17 +20,18 @@ STATEMENT_TIMEOUT = 30.0
 
 @contextmanager
 def session(dsn: Callable[[], str], settings: Settings, name: str) -> Iterator[Conn]:
-    """Open a connection to the primary server for the block, in autocommit mode, after a check of the schema. Close it
-    at the end. `name` appears in `pg_stat_activity`. Raise `SchemaError` if only a standby answers or the schema cannot
-    be used."""
+    """Open a connection to the primary server for the block. Raise `SchemaError` if the schema is unusable."""
+    # The connection is in autocommit mode, after a check of the schema, and closed at the end. `name` appears in
+    # `pg_stat_activity`. `SchemaError` is also raised if only a standby answers.
     with _connect_primary(dsn(), settings, name) as conn:
         migrate.check(conn, settings.schema_name)
         yield conn
 
 
 def _connect_primary(dsn: str, settings: Settings, name: str) -> Conn:
-    """Connect to the primary server, or raise `SchemaError` if only a standby answers. Libpq says just that a session
-    would be read-only, which may have other causes, so a second connection asks for a standby."""
+    """Connect to the primary server. Raise `SchemaError` if only a standby answers."""
+    # Libpq says just that a session would be read-only, which may have other causes, so a second connection asks for a
+    # standby.
     try:
         return connect(dsn, lease=STATEMENT_TIMEOUT, pooler=settings.pooler, name=name)
     # A second attempt would wait, or be refused, once more.
@@ -44,8 +45,8 @@ def _connect_primary(dsn: str, settings: Settings, name: str) -> Conn:
 
 
 def require(conn: Conn, schema: str, subscription: str) -> None:
-    """Verify that the subscription exists, so that a mistyped name does not look like an empty subscription. Otherwise
-    raise `SchemaError`, naming all subscriptions."""
+    """Raise `SchemaError`, naming all subscriptions, if the subscription does not exist."""
+    # Without this check a mistyped name would look like an empty subscription.
     names = subscriptions(conn, schema)
     if subscription not in names:
         raise SchemaError(no_subscription(subscription, schema, names))

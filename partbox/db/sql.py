@@ -29,8 +29,8 @@ _COMMENT = re.compile(r"\A(--.*\n)+")
 
 
 def sql_folder() -> Path:
-    """Return the folder `sql/` with the SQL files of partbox: inside the package if installed from a wheel, beside it
-    in a checkout."""
+    """Return the folder with the SQL files of partbox."""
+    # `sql/` is inside the package if installed from a wheel, beside it in a checkout.
     package = Path(__file__).resolve().parent.parent
     inside = package / "sql"
     return inside if inside.is_dir() else package.parent / "sql"
@@ -49,8 +49,8 @@ def _load_queries(queries: Path | None = None) -> dict[str, str]:
 
 
 def compose_text(text: str, schema: str, /, **more: compose.Composable) -> compose.Composed:
-    """Return SQL text with its placeholders filled in: the names of the schema's objects, other named queries, and
-    `more`."""
+    """Fill in the placeholders of an SQL text: object names, other named queries, and `more`."""
+    # The names refer to the schema's objects.
     return _composed(text, {**_schema_names(schema, "%"), **more})
 
 
@@ -61,8 +61,8 @@ def _composed(text: str, names: dict[str, compose.Composable]) -> compose.Compos
 
 
 def _schema_names(schema: str, percent: str) -> dict[str, compose.Composable]:
-    """Return the SQL names of the schema's objects that a query may refer to, by placeholder. `percent` replaces
-    percent signs, which have a meaning for psycopg."""
+    """Return the SQL names of the schema's objects, to fill in the placeholders of a query."""
+    # `percent` replaces percent signs, which have a meaning for psycopg.
 
     def put(text: str) -> str:
         return text.replace("%", percent)
@@ -86,21 +86,21 @@ def _schema_names(schema: str, percent: str) -> dict[str, compose.Composable]:
 
 @cache
 def plain_query(name: str, schema: str) -> bytes:
-    """Return the SQL of a named query for a statement without parameters, such as COPY, so that percent signs are not
-    doubled."""
+    """Return the SQL of a named query for a statement without parameters, such as COPY."""
+    # Percent signs are not doubled.
     return compose_text(_load_queries()[name], schema).as_bytes(DEFAULTS)
 
 
 def script(name: str, **parts: compose.Composable) -> bytes:
-    """Return the SQL of a named query, or several statements, to send in one message without parameters. Names refer to
-    the default schema."""
+    """Return the SQL of a named query, or of several, to send in one message without parameters."""
+    # Names refer to the default schema.
     return compose_text(_load_queries()[name], "partbox", **parts).as_bytes(DEFAULTS)
 
 
 @cache
 def query(name: str, schema: str, queries: Path | None = None) -> bytes:
-    """Return the SQL of a named query with the schema's names filled in, ready for parameters: percent signs in names
-    are doubled."""
+    """Return the SQL of a named query for the schema, ready for parameters."""
+    # The schema's names are filled in, and percent signs in names are doubled.
     return _composed(_load_queries(queries)[name], _schema_names(schema, "%%")).as_bytes(DEFAULTS)
 
 
@@ -113,20 +113,22 @@ def wrap_query(outer: str, name: str, schema: str) -> bytes:
 
 
 def rows(conn: Conn, name: str, schema: str, **values: object) -> list[tuple[Any, ...]]:
-    """Run a named query and return all its rows as tuples. The connection's row factory is not used."""
+    """Run a named query and return all its rows as tuples."""
+    # The connection's row factory is not used.
     with conn.cursor(row_factory=tuple_row) as cursor:
         return cursor.execute(query(name, schema), values).fetchall()
 
 
 def records(conn: Conn, kind: Callable[..., T], name: str, schema: str, **values: object) -> list[T]:
-    """Run a named query and return one object of the class `kind` per row, made from the columns in their order."""
+    """Run a named query and return one object of the class `kind` per row."""
+    # The object is made from the columns in their order.
     with conn.cursor(row_factory=args_row(kind)) as cursor:
         return cursor.execute(query(name, schema), values).fetchall()
 
 
 def own_rows(conn: Conn, name: str, schema: str, **values: object) -> list[tuple[Any, ...]]:
-    """Run a named query on a connection whose type adapters may be changed by the application, and return its rows as
-    tuples. Psycopg's default adapters are used."""
+    """Run a named query with psycopg's default type adapters. Return its rows as tuples."""
+    # The application may have changed the adapters of the connection.
     with OwnCursor(conn) as cursor:
         return cursor.execute(query(name, schema), values).fetchall()
 
@@ -142,7 +144,7 @@ def one_row(conn: Conn, name: str, schema: str, **values: object) -> tuple[Any, 
 
 
 def filled_query(name: str, schema: str, **parts: compose.Composable) -> bytes:
-    """Return the SQL of a named query, ready for parameters, with `parts` filled in for placeholders other than the
-    schema's names."""
+    """Return the SQL of a named query with `parts` filled in, ready for parameters."""
+    # The parts are for placeholders other than the schema's names.
     put = {slot: compose.SQL(part.as_string(DEFAULTS).replace("%", "%%")) for slot, part in parts.items()}
     return _composed(_load_queries()[name], {**_schema_names(schema, "%%"), **put}).as_bytes(DEFAULTS)

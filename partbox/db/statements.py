@@ -57,8 +57,8 @@ published_marks = partial(query, "published_marks", "partbox")
 
 
 def published_anew(marks: str) -> bytes:
-    """Return the SQL statement that stores all these marks of published batches again, after a reset of all session
-    settings."""
+    """Return SQL that stores the marks of published batches again after a reset of the session settings."""
+    # One statement stores all marks.
     return script("published_anew", marks=Literal(marks))
 
 
@@ -79,14 +79,13 @@ django_task = _statement("django_task")
 
 
 class _Commits(Protocol):
-    """Any connection or session with a synchronous `commit`."""
-
     def commit(self) -> None: ...
 
 
 class _DjangoProxy(Protocol):
-    """Django's `connection` object, which passes every attribute on to the real connection and has no `commit` of its
-    own."""
+    """Django's `connection` object, which passes every attribute on to the real connection.
+
+    It has no `commit` of its own."""
 
     def __getattr__(self, item: Any, /) -> Any: ...
 
@@ -98,13 +97,11 @@ AnySync = _Commits | _DjangoProxy
 
 
 class _AsyncCommits(Protocol):
-    """Any connection or session with an asynchronous `commit`."""
-
     async def commit(self) -> None: ...
 
 
 class AsyncpgConnection(Protocol):
-    """The type of a database connection of the library asyncpg, recognized by two of its methods."""
+    """A database connection of the library asyncpg, recognized by two of its methods."""
 
     def is_in_transaction(self) -> bool: ...
 

@@ -32,8 +32,8 @@ class UtcLoader(TimestamptzBinaryLoader):
 
 
 def _defaults() -> AdaptersMap:
-    """Return a fresh copy of psycopg's default type adapters, made by psycopg's own functions, with times in UTC.
-    Changes by the application do not affect it."""
+    """Return a fresh copy of psycopg's default type adapters, with times in UTC."""
+    # Psycopg's own functions make the copy. Changes by the application do not affect it.
     made = AdaptersMap()
     postgres.register_default_types(made.types)
     postgres.register_default_adapters(made)
@@ -53,28 +53,32 @@ DEFAULTS: Final = _defaults()
 
 
 class OwnCursor(PlainCursor[Row]):
-    """A cursor that uses psycopg's default type adapters, even on a connection whose adapters the application has
-    changed. Rows are tuples."""
+    """A cursor that ignores the application's changes to type adapters. Rows are tuples.
+
+    It uses psycopg's default type adapters, even on a connection whose adapters the application has changed."""
 
     def __init__(self, connection: Connection[Any]) -> None:
         super().__init__(connection, row_factory=tuple_row)
 
     @property
     def adapters(self) -> AdaptersMap:
-        """The type adapters for partbox's own statements: psycopg's defaults with times in UTC, whatever the connection
-        has registered."""
+        """The type adapters for partbox's own statements: psycopg's defaults with times in UTC.
+
+        They apply whatever the connection has registered."""
         return DEFAULTS
 
 
 class AsyncOwnCursor(AsyncPlainCursor[Row]):
-    """An asyncio cursor that uses psycopg's default type adapters, even on a connection whose adapters the application
-    has changed. Rows are tuples."""
+    """An asyncio cursor that ignores the application's changes to type adapters. Rows are tuples.
+
+    It uses psycopg's default type adapters, even on a connection whose adapters the application has changed."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
         super().__init__(connection, row_factory=tuple_row)
 
     @property
     def adapters(self) -> AdaptersMap:
-        """The type adapters for partbox's own statements: psycopg's defaults with times in UTC, whatever the connection
-        has registered."""
+        """The type adapters for partbox's own statements: psycopg's defaults with times in UTC.
+
+        They apply whatever the connection has registered."""
         return DEFAULTS

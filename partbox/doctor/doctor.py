@@ -34,8 +34,9 @@ SEVERITY_ORDER = tuple(Severity)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of `partbox doctor`: its findings, the worst first, and whether the outbox is healthy. `checks` are
-    the names of all checks that were made."""
+    """The result of `partbox doctor`: the problems found, the worst first, and whether the outbox is healthy.
+
+    `checks` are the names of all checks that were made."""
 
     schema: str
     at: datetime
@@ -52,20 +53,20 @@ def examine(
     wait: Callable[[float], object] = time.sleep,
     clock: Callable[[], float] = time.time,
 ) -> Report:
-    """Look for causes of trouble in an outbox, and return a report of the findings. Nothing is changed. Raise
-    SchemaError or psycopg.Error if there is no outbox that can be read."""
+    """Look for problems in an outbox without changing it, and return a report."""
+    # Raises SchemaError or psycopg.Error if there is no outbox that can be read.
     with connect(dsn(), lease=STATEMENT_TIMEOUT, pooler=settings.pooler, name="partbox doctor") as conn:
         return report(settings.schema_name, judge(_build_case(conn, settings.schema_name, limits, wait, clock)))
 
 
 def judge(case: Case) -> list[Finding]:
-    """Run all checks on the data about an outbox, and return their findings, the worst first."""
+    """Run all checks of `partbox doctor` on a snapshot of an outbox, and return the problems, the worst first."""
     found = [finding for check in CHECKS for finding in _merge_findings(case, check(case))]
     return sorted(found, key=lambda each: SEVERITY_ORDER.index(each.severity))
 
 
 def report(schema: str, findings: Sequence[Finding]) -> Report:
-    """Build the report of `partbox doctor` from its findings, with the present time."""
+    """Build the report of `partbox doctor` from its findings, dated now."""
     checks = tuple(check.name for check in CHECKS)
     return Report(schema, datetime.now(UTC), healthy(findings), tuple(findings), checks)
 
@@ -84,9 +85,9 @@ def _build_case(
 
 
 def _needs_second_look(seen: Overview) -> bool:
-    """Return True if the outbox has to be read again some seconds later, to tell lasting trouble from a passing one. A
-    second look tells a handover from a partition that nobody takes, a burst from a growing backlog, and records that
-    just became visible from records that have waited."""
+    """Return True if the outbox must be read again after some seconds, to tell lasting problems from passing ones."""
+    # A second look tells a handover from a partition that nobody takes, a burst from a growing backlog, and records
+    # that just became visible from records that have waited.
     return any(
         unowned_partitions(each)
         or stalled_partitions(each)
@@ -97,8 +98,8 @@ def _needs_second_look(seen: Overview) -> bool:
 
 
 def _clock_skew(evidence: Evidence, before: float, after: float) -> float:
-    """Return the seconds by which this host's clock is ahead of the database's, at least. The database's clock was read
-    between the local times `before` and `after`."""
+    """Return the minimal number of seconds by which this host's clock is ahead of the database's."""
+    # The database's clock was read between the local times `before` and `after`.
     if evidence.server is None:
         return 0.0
     there = evidence.server.clock
@@ -106,8 +107,7 @@ def _clock_skew(evidence: Evidence, before: float, after: float) -> float:
 
 
 def _merge_findings(case: Case, found: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield the findings of one check. Findings of the same severity in more than MAX_SEPARATE subscriptions are merged
-    into one."""
+    # Findings of the same severity in more than MAX_SEPARATE subscriptions are merged into one.
     every = [*found]
     for severity in Severity:
         alike = [each for each in every if each.severity is severity]

@@ -9,8 +9,9 @@ LONG_TRANSACTION = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Thresholds of `partbox doctor` that depend on the settings of the outbox. The other thresholds are constants.
-    `transaction` is the longest time for which a transaction may stay open."""
+    """The thresholds of `partbox doctor` that depend on the settings of the outbox.
+
+    The other thresholds are constants. `transaction` is the longest time for which a transaction may stay open."""
 
     transaction: float = LONG_TRANSACTION
     lease: float = 6.0
@@ -24,19 +25,20 @@ class Limits:
 
     @property
     def overdue(self) -> float:
-        """The age in seconds from which a record should have been deleted by three purges at the latest. The time
-        includes a quarter of the retention, by which a full segment of the log may be emptied later."""
+        """The age in seconds at which `partbox doctor` reports that an expired record was not deleted."""
+        # Three purges should have deleted the record by then. The time includes a quarter of the retention, by which a
+        # full segment of the log may be emptied later.
         return 1.25 * self.retain_done + 3 * self.purge_interval
 
     @property
     def braked(self) -> int:
-        """The number of unfinished parked rows from which a partition reads hardly any new events. Running records
-        count as well."""
+        """The number of unfinished records at which a partition almost stops reading new events."""
+        # The unfinished records are parked rows. Running records count as well.
         return max(1, self.max_parked * 9 // 10)
 
     @property
     def lock_wait(self) -> float:
-        """The number of seconds from which `partbox doctor` reports that a session waits for a lock."""
+        """The number of seconds after which `partbox doctor` reports a session that waits for a lock."""
         return min(5.0, self.transaction)
 
 
@@ -69,8 +71,8 @@ GONE_LEASES = 3  # leases after which a dead process should have been buried
 
 
 def limits_of(settings: Settings, transaction: float) -> Limits:
-    """Return the thresholds of `partbox doctor` for the given settings. `transaction` is the longest time for which a
-    transaction may stay open."""
+    """Return the thresholds of `partbox doctor` for the given settings."""
+    # `transaction` is the longest time for which a transaction may stay open.
     same = ("lease", "max_parked", "max_waiting", "retain_done", "purge_interval", "pooler", "bell")
     given = {name: getattr(settings, name) for name in same}
     return Limits(transaction, listens=settings.listen_dsn is not None, **given)

@@ -17,19 +17,19 @@ _LONGEST = 100  # characters of a name that people still copy
 
 
 def is_copyable(*names: str) -> bool:
-    """Return True if the names can safely be put into a command that people copy. A long name cannot be copied, and a
-    name with control characters may act on the terminal."""
+    """Return True if the names are safe in a command that people copy into a terminal."""
+    # A long name cannot be copied, and a name with control characters may act on the terminal.
     return all(each.isprintable() and len(each) <= _LONGEST for each in names)
 
 
 def error_text(text: str | None, most: int = 160) -> str:
-    """Return the text of an error in one line of at most `most` characters, with secrets masked."""
+    """Shorten an error text to one line of at most `most` characters, with secrets masked."""
     return in_short(masked(text), most) if text else "no reason is given"
 
 
 def statement_text(query: str | None) -> str:
-    """Return the text of an SQL statement for display, cut off before its first literal, because a literal may hold a
-    payload."""
+    """Return an SQL statement for display, cut off before its first literal."""
+    # A literal may hold a payload.
     if not query:
         return ""
     sql_literal = _LITERAL.search(query)
@@ -37,7 +37,7 @@ def statement_text(query: str | None) -> str:
 
 
 def session(each: OpenSession) -> str:
-    """Describe a database session as text: its pid, user, application and address, and its last statement."""
+    """Describe a database session as text: pid, user, application, address and last statement."""
     parts = [f"user {each.user}"] if each.user else []
     parts += [f"application {in_short(each.application, 60)}"] if each.application else []
     parts += [f"from {each.address}"] if each.address else []
@@ -46,8 +46,9 @@ def session(each: OpenSession) -> str:
 
 
 def end_session_text(pid: int, application: str | None) -> str:
-    """Return a text that says how to end a database session. The text follows "or". The session of a worker's listener
-    is not terminated, because the trouble lies in a worker process that does not read."""
+    """Return advice on how to end a database session, as text that follows "or"."""
+    # The session of a worker's listener is not terminated, because the trouble lies in a worker process that does not
+    # read.
     if application == LISTENER:
         return "look at its worker process, which does not take what it is sent: continue, or end, a stopped one"
     return f"end it: `select pg_terminate_backend({pid})`"

@@ -44,8 +44,8 @@ NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def text(name: str, value: str, *, secret: bool = False) -> str:
-    """Check that a value is a text that PostgreSQL can store, and return it. The error does not quote a `secret`
-    value."""
+    """Check that a value is a text that PostgreSQL can store, and return it."""
+    # The error does not quote a `secret` value.
     if isinstance(value, str) and value.isascii() and "\0" not in value:
         return value
     problem = _problem(value)
@@ -55,8 +55,7 @@ def text(name: str, value: str, *, secret: bool = False) -> str:
 
 
 def quoted(value: object) -> str:
-    """Return a value in the way Python writes it, in ASCII and shortened, so that it fits into an error message of one
-    line."""
+    """Return a value's Python form, in ASCII and shortened, for an error message of one line."""
     try:
         written = ascii(value[:MAX_QUOTE] if isinstance(value, str) else value)
     except ValueError:
@@ -89,8 +88,8 @@ def check_id_size(name: str, value: str) -> str:
 
 
 def aggregate_id(value: str | int | UUID) -> str:
-    """Check and convert an aggregate id (the key of the events that stay in order), and return it as text of at most
-    MAX_ID bytes."""
+    """Check and convert an aggregate id, and return it as text of at most MAX_ID bytes."""
+    # An aggregate id is the key of the events that stay in order.
     # Fast path for nearly all events. A character takes at most four bytes.
     if type(value) is str and len(value) * 4 <= MAX_ID:
         return text("aggregate_id", value)
@@ -102,8 +101,8 @@ def tenant(value: str) -> str:
 
 
 def name(field: str, value: str | Enum) -> str:
-    """Check a name of an event, such as an event type, an aggregate type or a content type, and return it. It has at
-    most MAX_NAME characters."""
+    """Check a name of at most MAX_NAME characters, such as an event type, and return it."""
+    # Other examples are an aggregate type or a content type.
     # Fast path for nearly all events.
     if type(value) is str and 0 < len(value) <= MAX_NAME:
         return text(field, value)
@@ -114,7 +113,8 @@ def name(field: str, value: str | Enum) -> str:
 
 
 def identity(name: str, value: str | int | UUID) -> str:
-    """Check an id and return it as text. An int or a UUID is converted to its text."""
+    """Check an id and return it as text."""
+    # An int or a UUID is converted to its text.
     if isinstance(value, str):
         return text(name, value)
     if isinstance(value, UUID):
@@ -129,8 +129,8 @@ def identity(name: str, value: str | int | UUID) -> str:
 
 
 def kind(name: str, value: str | Enum) -> str:
-    """Check that a name, such as an event type, is not empty, and return it as text. An Enum stands for its value if
-    that is a str, and for its name otherwise."""
+    """Check that a name, such as an event type, is not empty, and return it as text."""
+    # An Enum stands for its value if that is a str, and for its name otherwise.
     if isinstance(value, Enum):
         value = value.value if isinstance(value.value, str) else value.name
     if value == "":
@@ -192,8 +192,9 @@ def moment(name: str, value: datetime | None) -> datetime | None:
 
 
 def delay(value: timedelta | float | str) -> timedelta:
-    """Check the delay after which an event is delivered, and return it as a length of time above 0 and at most
-    MAX_DELAY."""
+    """Check the delay of an event's delivery, and return it: above 0 and at most MAX_DELAY.
+
+    It is returned as a length of time."""
     if isinstance(value, bool) or not isinstance(value, timedelta | int | float | str):
         remedy = ": a time goes into available_at" if isinstance(value, datetime) else ""
         raise PublishError(

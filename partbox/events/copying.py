@@ -18,8 +18,9 @@ PAYLOAD_ROOT: Final = "payload"
 
 
 def find_failing_part(payload: Any, attempt: Callable[[Any], object]) -> str:
-    """Return the path to the innermost part of a payload for which `attempt` raises, for an error message. If there are
-    several such parts, the path leads to the first. The path has at most MAX_DEPTH steps."""
+    """Return the path to the innermost part of a payload for which `attempt` raises."""
+    # An error message names it. If there are several such parts, the path leads to the first. The path has at most
+    # MAX_DEPTH steps.
     path, part = PAYLOAD_ROOT, payload
     for _ in range(MAX_DEPTH):
         found = next(((step, inner) for step, inner in _iter_parts(part) if _fails(attempt, inner)), None)
@@ -48,8 +49,9 @@ _JSON_ATOMS: Final = frozenset((str, int, float, bool, type(None)))
 
 
 class BorrowedPayload:
-    """A wrapper of a payload that is written to the database before its owner can change it, so that no copy is
-    needed."""
+    """A wrapper of a payload that needs no copy.
+
+    The payload is written to the database before its owner can change it."""
 
     __slots__ = ("payload",)
 
@@ -58,8 +60,8 @@ class BorrowedPayload:
 
 
 def copy_payload(value: Any, event_type: str) -> Any:
-    """Copy an event's payload, so that later changes by its owner do not affect the event. The payload of a
-    `BorrowedPayload` is returned as it is."""
+    """Copy an event's payload, so that later changes by its owner do not affect the event."""
+    # The payload of a `BorrowedPayload` is returned as it is.
     if type(value) is BorrowedPayload:
         return value.payload
     try:

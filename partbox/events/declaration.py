@@ -36,8 +36,10 @@ _classes: dict[str, type] = {}
 
 @dataclass(frozen=True, slots=True)
 class EventType:
-    """The declaration of a class as an event type. `key` selects the aggregate id of an instance, and `tenant` its
-    tenant id. None means that there is none. `version` counts from 1."""
+    """The declaration of a class as an event type.
+
+    `key` selects the aggregate id of an instance, and `tenant` its tenant id. None means that there is none. `version`
+    counts from 1."""
 
     name: str
     cls: type
@@ -47,8 +49,9 @@ class EventType:
     version: int
 
     def aggregate_id(self, event: Any) -> Identity:
-        """Return the aggregate id (the key of the events that stay in order) of an instance of the event class. Raise
-        PublishError if it is None or cannot be read."""
+        """Return the aggregate id of an event instance. Raise PublishError if it is None or unreadable.
+
+        The aggregate id is the key of the events that stay in order."""
         assert self.key is not None
         found: Identity | None = _choose(self.key, event, f"the key of {self.name}")
         if found is None:
@@ -59,14 +62,12 @@ class EventType:
         return found
 
     def tenant_id(self, event: Any) -> str | None:
-        """Return the tenant id of an instance of the event class, or None if it has none. Raise PublishError if it
-        cannot be read."""
+        """Return the tenant id of an event instance, or None. Raise PublishError if it cannot be read."""
         found = None if self.tenant is None else _choose(self.tenant, event, f"the tenant of {self.name}")
         return found if found is None else str(found)
 
     def json_schema(self) -> dict[str, Any]:
-        """Return the JSON Schema (draft 2020-12) of the event type's payload. Raise RegistrationError if a field has
-        none."""
+        """Return the JSON Schema (draft 2020-12) of the payload. Raise RegistrationError if a field has none."""
         try:
             return schema_of(self.cls)
         except TypeError as error:
@@ -75,21 +76,22 @@ class EventType:
 
 @lru_cache(maxsize=1_000)
 def dataschema(name: str, version: int | str) -> str:
-    """Return the URI of a version of an event type, which sinks send as the CloudEvents attribute `dataschema`."""
+    """Return the URI of a version of an event type."""
+    # Sinks send it as the CloudEvents attribute `dataschema`.
     return f"urn:partbox:{quote(name, safe='')}:{version}"
 
 
 def type_name(field: str, value: str | Enum | type) -> str:
-    """Return the name of an event type as text. A declared class stands for its name, an Enum for its value. Raise
-    PublishError if the value is not an event type."""
+    """Return the name of an event type as text. Raise PublishError if the value is not an event type."""
+    # A declared class stands for its name, an Enum for its value.
     if not isinstance(value, type):
         return checks.kind(field, value)
     return _require_declaration(value).name
 
 
 def declaration_of(event: Any) -> EventType:
-    """Return the event type that was declared for the class of an instance. If there is none, raise PublishError, which
-    quotes nothing of the instance."""
+    """Return the event type declared for an instance's class. Raise PublishError if there is none."""
+    # The error quotes nothing of the instance.
     if isinstance(event, type):
         raise PublishError(f"{event.__qualname__} is a class: publish an instance of it")
     return _require_declaration(type(event))
@@ -109,14 +111,13 @@ def _require_declaration(cls: type) -> EventType:
 
 
 def event_types() -> list[EventType]:
-    """Return the event types that are declared in all modules imported so far, sorted by name."""
+    """Return the event types declared in all modules imported so far, sorted by name."""
     found = (event_type_of(cls) for _, cls in sorted(_classes.items()))
     return [each for each in found if each is not None]
 
 
 def event_type_of(cls: Any) -> EventType | None:
-    """Return the event type that was declared for this very class, or None. The declaration of a base class does not
-    count."""
+    """Return the event type declared for this very class, or None. Base classes do not count."""
     return vars(cls).get(EVENT_MARK) if isinstance(cls, type) else None
 
 
@@ -145,7 +146,7 @@ def event(
     tenant: KeyChoice | None = None,
     version: int = FIRST_VERSION,
 ) -> Any:
-    """Declare a dataclass, pydantic model, msgspec.Struct or attrs class as an event type to be published.
+    """Declare a dataclass, pydantic model, msgspec.Struct or attrs class as an event type.
 
     `name` is the event type, by default the name of the class. `key` is the attribute with the aggregate id, a tuple of
     attributes (their texts are joined with `/`), or a function of the instance. Without a key, the events have no
@@ -212,9 +213,9 @@ def _register(new: EventType) -> None:
 
 
 def _is_still_defined(old: type, new: type) -> bool:
-    """Return True if two classes declare the same event type: `old` is still defined in its module and `new` is a
-    different class. `new` may also be the same class, defined again: a module runs again when it is reloaded, and runs
-    under two names if it is the main program."""
+    """Return True if `old` is still defined in its module and `new` is a different class."""
+    # Both classes declare the same event type. `new` may be the same class, defined again, which gives False: a module
+    # runs again when it is reloaded, and runs under two names if it is the main program.
     module = sys.modules.get(old.__module__)
     found: Any = module
     for step in old.__qualname__.split("."):

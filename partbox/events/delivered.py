@@ -61,7 +61,9 @@ class Decoder(Protocol):
 
 
 class ProcessState:
-    """A holder of the object that a worker process's lifespan yields, which all its events offer as `state`."""
+    """A holder of the object that a worker process's lifespan yields.
+
+    All events of the process offer it as `state`."""
 
     __slots__ = ("value",)
 
@@ -73,8 +75,9 @@ STATELESS = ProcessState()
 
 
 class ClaimContext(NamedTuple):
-    """The values that are common to all events that a process receives while it holds a partition, such as the
-    subscription and the fencing number."""
+    """The values common to all events that a process receives while it owns a partition.
+
+    Examples are the subscription and the fencing number."""
 
     epoch: int
     subscription: str
@@ -83,8 +86,10 @@ class ClaimContext(NamedTuple):
 
 
 class DeliveredEvent(Generic[Payload_co]):
-    """The event that a handler receives. Fields are decoded on access. The payload of a `DeliveredEvent[OrderPlaced]`
-    is an OrderPlaced. `record` is the row as read from the log. `partbox.events.record` names its columns."""
+    """The event that a handler receives. Fields are decoded on access.
+
+    The payload of a `DeliveredEvent[OrderPlaced]` is an OrderPlaced. `record` is the row as read from the log.
+    `partbox.events.record` names its columns."""
 
     __slots__ = ("_claim", "_payload", "attempt", "ignored", "limit_key", "parked", "record")
 
@@ -103,8 +108,7 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def epoch(self) -> int:
-        """The fencing number of the event's partition, which grows whenever another process takes over the
-        partition."""
+        """The partition's fencing number, which grows whenever another process takes over the partition."""
         return self._claim.epoch
 
     @property
@@ -114,8 +118,7 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def state(self) -> Any:
-        """The object that the lifespan of this process yields, such as a connection pool, or None without a
-        lifespan."""
+        """The object that this process's lifespan yields, such as a connection pool, or None without a lifespan."""
         return self._claim.process.value
 
     @property
@@ -130,8 +133,8 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def identity(self) -> tuple[int, bytes]:
-        """The record id and event id, which together identify a record. A record that gets the same id after a crash
-        has another event id."""
+        """The record id and event id, which together identify a record."""
+        # A record that gets the same id after a crash has another event id.
         return self.record[IDENTITY]
 
     @property
@@ -185,8 +188,7 @@ class DeliveredEvent(Generic[Payload_co]):
         return cast(Payload_co, self._payload)
 
     def decoded(self) -> Any:
-        """Decode the event's payload anew, and return it. The caller may change it. Raise PayloadError if decoding
-        fails."""
+        """Decode the payload anew. The caller may change the result. Raise PayloadError if decoding fails."""
         kind, data = self.record[CONTENT_TYPE], self.record[PAYLOAD]
         if data is None:
             data = self.record[PAYLOAD_BYTES]
@@ -194,13 +196,16 @@ class DeliveredEvent(Generic[Payload_co]):
         return self._claim.codecs.decode(data, kind, raw=raw)
 
     def carrying(self, payload: T) -> "DeliveredEvent[T]":
-        """Return a copy of the event whose payload is `payload`, the result of `payload_as`."""
+        """Return a copy of the event with another payload."""
+        # The payload is the result of `payload_as`.
         event: DeliveredEvent[T] = DeliveredEvent(self.record, self._claim, self.attempt, self.parked)
         event._payload = payload
         return event
 
     def within(self, process: ProcessState) -> "DeliveredEvent[Payload_co]":
-        """Return a copy of the event whose `state` is the lifespan object of the given process."""
+        """Return a copy of the event whose `state` belongs to the given process.
+
+        It is the lifespan object of the process."""
         event: DeliveredEvent[Payload_co]
         event = DeliveredEvent(self.record, self._claim._replace(process=process), self.attempt, self.parked)
         event._payload = self._payload
@@ -249,8 +254,8 @@ class DeliveredEvent(Generic[Payload_co]):
         return isinstance(headers, dict) and FAILED_HEADER in headers
 
     def headers_and_own(self) -> tuple[dict[str, str], str | None, str | None]:
-        """Return the publisher's `headers`, the `idempotency_key`, and the version or None, decoding the stored text
-        only once."""
+        """Return the publisher's headers, the idempotency key and the version or None."""
+        # The stored text is decoded only once.
         raw = self.record[HEADERS]
         if raw is None:
             return {}, None, None
@@ -260,8 +265,9 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def available_at(self) -> datetime | None:
-        """The time (UTC) before which the event was not to be delivered, also if set by `deliver_after`. None without a
-        delay."""
+        """The time (UTC) before which the event was not to be delivered, or None without a delay.
+
+        `deliver_after` also sets it."""
         return None if self.record[AVAILABLE_AT] is None else _to_datetime(self.record[AVAILABLE_AT])
 
     @property
@@ -271,7 +277,9 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def occurred_at(self) -> datetime:
-        """The time (UTC) at which the event occurred: given by the publisher, or the database's time at publish."""
+        """The time (UTC) at which the event occurred.
+
+        The publisher gave it, or else it is the database's time at publish."""
         return _to_datetime(self.record[OCCURRED_AT])
 
     @property
@@ -280,7 +288,7 @@ class DeliveredEvent(Generic[Payload_co]):
         return _to_datetime(self.record[CREATED_AT])
 
     def __repr__(self) -> str:
-        """Describe the event in one line without its payload, because payloads must never appear in logs."""
+        # Payloads must never appear in logs.
         return (
             f"DeliveredEvent({self.event_type[:MAX_SHOWN]!r}, id={self.id}, "
             f"aggregate={visible(self.aggregate_type)}/{visible(str(self.aggregate_id))}, "
@@ -293,8 +301,8 @@ class DeliveredEvent(Generic[Payload_co]):
 
 
 def first_deliveries(rows: Iterable[Row], claim: ClaimContext) -> list[DeliveredEvent]:
-    """Build the events that handlers receive from rows of the log at their first attempt. Calling the class for each
-    row would take twice as long."""
+    """Build the events that handlers receive at the first attempt from rows of the log."""
+    # Calling the class for each row would take twice as long.
     made = []
     for row in rows:
         event = _new_object(DeliveredEvent)
@@ -304,8 +312,8 @@ def first_deliveries(rows: Iterable[Row], claim: ClaimContext) -> list[Delivered
 
 
 def _publisher_headers(headers: dict[str, str]) -> dict[str, str]:
-    """Return the event's headers without the headers that partbox itself adds. Raise AttributeError if another program
-    wrote the headers and they are not a JSON object."""
+    # The headers that partbox itself adds are left out. AttributeError is raised if another program wrote the headers
+    # and they are not a JSON object.
     given = headers.items()
     for name in headers:
         if name.startswith(HEADER_PREFIX):
@@ -314,8 +322,7 @@ def _publisher_headers(headers: dict[str, str]) -> dict[str, str]:
 
 
 def _to_datetime(raw: bytes) -> datetime:
-    """Convert a stored time into a `datetime`. Infinity, and years that Python does not support, become the last or
-    first moment of `datetime`."""
+    # Infinity, and years that Python does not support, become the last or first moment of `datetime`.
     since = microseconds(raw)
     try:
         return EPOCH + timedelta(0, 0, since)

@@ -20,7 +20,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TaskFields(TypedDict, total=False):
-    """The optional fields, such as `tenant_id` and `deliver_after`, that can be given for the event of a task."""
+    """The optional fields of a task's event, such as `tenant_id` and `deliver_after`."""
 
     aggregate_id: str | int | UUID | None
     tenant_id: str | None
@@ -33,8 +33,7 @@ class TaskFields(TypedDict, total=False):
 
 
 class EventFields(TaskFields, total=False):
-    """The optional fields that can be given for an event besides its type and payload, such as its aggregate id and
-    headers."""
+    """The optional fields of an event besides its type and payload, such as its headers."""
 
     aggregate_type: str | Enum
     content_type: str | None
@@ -51,7 +50,9 @@ _CLASSLESS: Final = frozenset((dict, list, str, int, float, bool, bytes, type(No
 
 @dataclass(frozen=True, slots=True, init=False)
 class Event:
-    """An event to publish. Events are immutable, and copy their inputs. Raises PublishError for invalid fields.
+    """An immutable event to publish. Raises PublishError for invalid fields.
+
+    Events copy their inputs.
 
     An instance of a class declared with `@partbox.event` is a complete event: the class determines the event type, the
     aggregate type and the version, and selects the aggregate id and the tenant id. Fields that are given take
@@ -129,12 +130,13 @@ class Event:
             _check_times(self)
 
     def __hash__(self) -> int:
-        """Return a hash of the event's id alone, because a payload may not be hashable."""
+        # The hash is the hash of the event's id alone, because a payload may not be hashable.
         return hash(self.event_id)
 
     def with_headers(self, more: Mapping[str, str]) -> "Event":
-        """Return a copy of the event with additional headers. Headers that the event already has stay. The additional
-        headers do not count against the event's limit. Raise PublishError if they are invalid."""
+        """Return a copy of the event with additional headers. Raise PublishError if they are invalid.
+
+        Headers that the event already has stay. The additional headers do not count against the event's limit."""
         same = object.__new__(Event)
         for name in self.__slots__:
             _set_field(same, name, getattr(self, name))
@@ -143,13 +145,13 @@ class Event:
 
     @property
     def is_delayed(self) -> bool:
-        """True if the event was given `available_at` or `deliver_after`, so that it is delivered later."""
+        """True if the event is delivered later, by its `available_at` or `deliver_after`."""
         return self.available_at is not None or self.deliver_after is not None
 
 
 def _without_id(unknown: Mapping[str, Any]) -> bool:
-    """Return True if `dataclasses.replace` copies an event whose aggregate id was left out. Raise PublishError for any
-    other unknown keyword."""
+    """Return True if `dataclasses.replace` copies an event whose aggregate id was left out."""
+    # PublishError is raised for any other unknown keyword.
     for name in unknown.keys() - {"_without_id"}:
         raise PublishError(f"an event has no field {checks.quoted(name)}: {hint(name, EventFields.__annotations__)}")
     return bool(unknown["_without_id"])
@@ -158,8 +160,9 @@ def _without_id(unknown: Mapping[str, Any]) -> bool:
 def _fields_from_class(
     given: Any, aggregate_type: str | Enum, aggregate_id: Any, tenant_id: str | None, version: int | None
 ) -> tuple[Any, ...]:
-    """Return the type, aggregate type, aggregate id, tenant id and version that the class of an event instance
-    declares. Fields that are given take precedence over the class."""
+    """Return an event's fields, such as type and version, as given or as its class declares."""
+    # The fields are the type, aggregate type, aggregate id, tenant id and version. Given fields take precedence over
+    # the class.
     event = given.payload if type(given) is BorrowedPayload else given
     if isinstance(event, str | Enum):
         raise PublishError(f"{event!r} has no payload: give one (None is JSON null), or an Event")
@@ -174,15 +177,15 @@ def _fields_from_class(
 
 
 def _version_of(event: Event) -> int | None:
-    """Return the version of the payload's class if the class is declared under the event's type, and None otherwise."""
+    """Return the version of the payload's class if it is declared under the event's type, or None."""
     cls = type(event.payload)
     declared = None if cls in _CLASSLESS else event_type_of(cls)
     return declared.version if declared is not None and declared.name == event.event_type else None
 
 
 def _check_unordered(event: Event, without_id: bool) -> str | None:
-    """Return None as the aggregate id of an event without order. Raise PublishError if None was given next to an
-    aggregate type."""
+    """Return None as the aggregate id of an event without order."""
+    # PublishError is raised if None was given next to an aggregate type.
     if not without_id and event.aggregate_type != checks.GLOBAL:
         raise PublishError(
             f"aggregate_id is None, and aggregate_type is {checks.quoted(event.aggregate_type)}: flush first, so that "

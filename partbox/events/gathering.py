@@ -8,23 +8,26 @@ _numbers = count(1)
 
 
 def next_number() -> int:
-    """Draw a number that is higher than the numbers of all events that this process has gathered in entities' lists so
-    far."""
+    """Draw a number higher than the numbers of all events gathered in entities' lists so far.
+
+    It counts the lists of this process."""
     return next(_numbers)
 
 
 class NumberedEvent(NamedTuple):
-    """An event gathered by an entity, with a number. The events of several entities are published in the order of their
-    numbers."""
+    """An event gathered by an entity, with a number that orders it.
+
+    The events of several entities are published in the order of their numbers."""
 
     number: int
     event: Any
 
 
 class EventList(MutableSequence[Any]):
-    """A list in which an entity gathers events, and which remembers the order in which events were added, also relative
-    to other entities' lists. An EventList is equal to a plain list of the same events. `on_event` is called with the
-    list whenever an event is added."""
+    """A list in which an entity gathers events, and which remembers the order across entities' lists.
+
+    It remembers the order in which events were added, also relative to other entities' lists. An EventList is equal to
+    a plain list of the same events. `on_event` is called with the list whenever an event is added."""
 
     __slots__ = ("_gathered", "on_event")
 
@@ -59,7 +62,9 @@ class EventList(MutableSequence[Any]):
         return repr(list(self))
 
     def __reduce__(self) -> Any:
-        """Let the list be copied or pickled with its events, but without their numbers and `on_event`."""
+        """Let the list be copied or pickled with its events.
+
+        Their numbers and `on_event` are left out."""
         return EventList, (list(self),)
 
     def insert(self, index: int, value: Any) -> None:
@@ -76,16 +81,16 @@ class EventList(MutableSequence[Any]):
         return taken
 
     def put_back(self, events: Iterable[NumberedEvent]) -> None:
-        """Put events that were taken out back at the head of the list, before the events that have been added since."""
+        """Put taken events back at the head of the list, before events that were added since."""
         self._gathered = [*events, *self._gathered]
 
     def forget_after(self, number: int) -> None:
-        """Drop the events that were added to the list after `number` was drawn by `next_number`."""
+        """Drop the events that were added after `number` was drawn by `next_number`."""
         self._gathered = [each for each in self._gathered if each.number <= number]
 
 
 class EventsMixin:
-    """A mixin that gives each instance `events`, a list for events about it.
+    """A mixin that gives each instance `events`, a list for events about the instance.
 
     Instances have the list however they were created or loaded.
 

@@ -25,9 +25,9 @@ class HasPayload(Protocol):
 
 
 def read_payload(event: HasPayload, model: type[T], *, is_json: bool, by: upcasts.Upcasts) -> T:
-    """Convert the payload of an event into an instance of the class `model`. A payload of an older version goes through
-    the upcasts (conversion functions) `by` first. Raise PayloadError if the payload does not fit, and NewerVersionError
-    if its version is newer than the class."""
+    """Convert an event's payload into an instance of the class `model`. Raise PayloadError if it does not fit."""
+    # A payload of an older version goes through the upcasts (conversion functions) `by` first. NewerVersionError is
+    # raised if its version is newer than the class.
     cls: Any = model
     reader, declared = reader_of(cls), event_type_of(cls)
     try:
@@ -50,8 +50,8 @@ def _read_stored(reader: Reader, event: HasPayload) -> Any:
 
 
 def _read_plain(reader: Reader, payload: Any) -> Any:
-    """Convert a decoded payload into an instance, through JSON if it can be written as JSON. From JSON, even a strict
-    class accepts texts for times and Decimals."""
+    """Convert a decoded payload into an instance, through JSON if it can be written as JSON."""
+    # From JSON, even a strict class accepts texts for times and Decimals.
     try:
         text = orjson.dumps(payload)
     except TypeError:

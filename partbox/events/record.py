@@ -56,8 +56,8 @@ def microseconds(time: bytes) -> int:
 
 
 def list_incomplete(rows: Sequence[Row]) -> list[Row]:
-    """Return the log rows that were read without their payload or names, because these are large and are fetched
-    separately."""
+    """Return the log rows that were read without their payload or names."""
+    # The parts are large and are fetched separately.
     # This check runs no Python code per row, and settles most pages.
     if None not in map(_payload, rows) and None not in map(_event_type, rows):
         return []
@@ -65,21 +65,23 @@ def list_incomplete(rows: Sequence[Row]) -> list[Row]:
 
 
 def lacks_names(row: Row) -> bool:
-    """Return True if a log row was read without its names (such as the event type), because they are large. Without
-    names, the record cannot be used."""
+    """Return True if a log row was read without its names (such as the event type).
+
+    They are large. Without names, the record cannot be used."""
     return row[EVENT_TYPE] is None
 
 
 class PartitionRows(NamedTuple):
-    """The log rows of one partition in a page (the result of one poll), and their record ids."""
+    """The log rows of one partition in the result of one poll, and their record ids."""
 
     rows: list[Row]
     ids: list[int]
 
 
 class PageStats:
-    """A summary of the log rows that one poll returned: the rows by partition, the event types, and whether rows are
-    delayed or incomplete.
+    """A summary of a poll's log rows: the rows by partition, the event types, and special rows.
+
+    It says whether rows are delayed or incomplete.
 
     The facts are gathered while the rows are created, because each later access to a row has to go to memory.
 
@@ -96,7 +98,7 @@ class PageStats:
         self.add(rows)
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Include more log rows, if there are any, in the summary."""
+        """Add more log rows, if there are any, to the summary."""
         if not rows:
             return
         types = [*map(_event_type, rows)]
@@ -112,6 +114,8 @@ class PageStats:
 
 
 def row_bytes(row: Row) -> int:
-    """Return the bytes of memory that a log row's payload and headers take, and its names beyond the usual size."""
+    """Return the bytes of memory that the large columns of a log row take.
+
+    They are the payload and headers, and the part of the names beyond the usual size."""
     data = sum(len(row[at]) for at in (PAYLOAD, PAYLOAD_BYTES, HEADERS) if row[at] is not None)
     return data + max(0, sum(getsizeof(row[at]) for at in _NAMES if row[at] is not None) - USUAL_NAME_BYTES)

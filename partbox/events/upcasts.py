@@ -16,8 +16,8 @@ Upcasts = dict[tuple[str, int], Upcast]
 
 
 def add(upcasts: Upcasts, cls: Any, from_version: int, function: Any) -> None:
-    """Register an upcast, a function that converts the payload of `from_version` into the next version. Raise
-    RegistrationError if its version leads nowhere or has an upcast already."""
+    """Register a function that converts payloads of `from_version` into the next version."""
+    # RegistrationError is raised if its version leads nowhere or has an upcast already. The function is an upcast.
     declared = event_type_of(cls)
     if declared is None:
         raise RegistrationError(f"{cls!r} is no event class: decorate it with @partbox.event")
@@ -34,8 +34,8 @@ def add(upcasts: Upcasts, cls: Any, from_version: int, function: Any) -> None:
 
 
 def apply_upcasts(payload: Any, version: int, declared: EventType, upcasts: Upcasts) -> Any:
-    """Convert a payload of an older version, step by step, into the version of the declared class. Raise PayloadError
-    if a step fails or is missing."""
+    """Convert a payload of an older version, step by step, into the declared class's version."""
+    # PayloadError is raised if a step fails or is missing.
     for each in range(version, declared.version):
         upcast = upcasts.get((declared.name, each))
         if upcast is None:
@@ -58,8 +58,8 @@ def apply_upcasts(payload: Any, version: int, declared: EventType, upcasts: Upca
 
 
 def check_not_newer(version: int, declared: EventType) -> None:
-    """Raise NewerVersionError if an event's version is newer than the version of the declared class, which then cannot
-    read it."""
+    """Raise NewerVersionError if an event's version is newer than its declared class."""
+    # The class then cannot read the event.
     if version > declared.version:
         raise NewerVersionError(
             f"the event is of version {version}, newer than {declared.version}, that of {declared.cls.__name__} here"

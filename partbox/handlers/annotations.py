@@ -29,7 +29,9 @@ POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITI
 
 
 class Annotations:
-    """The signature of a handler or provider function, and the types that its parameter annotations resolve to.
+    """The signature of a handler or provider function, with the types of its parameters.
+
+    The types are resolved from the parameters' annotations.
 
     Raises ValueError for a builtin without a signature.
 
@@ -42,18 +44,18 @@ class Annotations:
         self.signature = signature_of(call)
 
     def of(self, parameter: inspect.Parameter, *, extras: bool = False) -> Any:
-        """Return the type that a parameter's annotation resolves to, or `inspect.Parameter.empty` if there is none.
-        Raise RegistrationError if it cannot be resolved. `extras`: keep the metadata of Annotated."""
+        """Return the type of a parameter's annotation, or `inspect.Parameter.empty` without one."""
+        # RegistrationError is raised if the annotation cannot be resolved. `extras`: keep the metadata of Annotated.
         return self._resolve(repr(parameter.name), parameter.annotation, extras=extras)
 
     def of_result(self) -> Any:
-        """Return the type that the function's return annotation resolves to, or `inspect.Parameter.empty`. Raise
-        RegistrationError if it cannot be resolved."""
+        """Return the type of the function's return annotation, or `inspect.Parameter.empty` without one."""
+        # RegistrationError is raised if the annotation cannot be resolved.
         return self._resolve("the result", self.signature.return_annotation)
 
     def of_or_empty(self, parameter: inspect.Parameter, *, extras: bool = False) -> Any:
-        """Return the type that a parameter's annotation resolves to, or `inspect.Parameter.empty` if there is none or
-        it cannot be resolved."""
+        """Return the type of a parameter's annotation, or `inspect.Parameter.empty` if it cannot be resolved."""
+        # The result is the same for a parameter without an annotation.
         try:
             return self.of(parameter, extras=extras)
         except RegistrationError:
@@ -82,9 +84,9 @@ class Annotations:
 
 
 def annotations_of(call: Callable[..., Any], first: int, cls: type | None, label: str) -> list[Any]:
-    """Return the annotated types of the first `first` parameters of a function, `inspect.Parameter.empty` for
-    parameters without an annotation. `cls` is the class that the handler is registered for, or None. Raise
-    RegistrationError if an annotation cannot be resolved."""
+    """Return the annotated types of the first `first` parameters of a function."""
+    # A parameter without an annotation gives `inspect.Parameter.empty`. `cls` is the class that the handler is
+    # registered for, or None. RegistrationError is raised if an annotation cannot be resolved.
     try:
         annotations = Annotations(call, cls, label)
     except ValueError:

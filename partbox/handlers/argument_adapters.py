@@ -12,9 +12,9 @@ from partbox.handlers.needs import supply_arguments
 
 
 def adapt_call(call: Call, argument_plan: ArgumentPlan, *, is_async: bool, is_batch: bool) -> Call:
-    """Wrap a handler that asks for typed arguments into a function that takes an event, or a list of events, and calls
-    the handler with the arguments of the plan. An event of a list that cannot be read is not passed to the handler; its
-    outcome is the error."""
+    """Wrap a handler with typed arguments into a function that takes an event or a list of events."""
+    # The arguments are made by the plan. An event of a list that cannot be read is not passed to the handler; its
+    # outcome is the error.
     kinds = {
         (False, False): _single,
         (True, False): _single_async,
@@ -62,8 +62,9 @@ def _batch_async(call: Call, argument_plan: ArgumentPlan) -> Call:
 
 
 class _DecodedBatch:
-    """A list of events, decoded into the arguments of a batch handler. `columns` has a list of values per parameter,
-    `errors` an error or None per event."""
+    """A list of events, decoded into the arguments of a batch handler.
+
+    `columns` has a list of values per parameter, `errors` an error or None per event."""
 
     def __init__(self, events: Sequence[DeliveredEvent], argument_plan: ArgumentPlan) -> None:
         self.columns: list[list[Any]] = [[] for _ in argument_plan.parts]
@@ -79,13 +80,14 @@ class _DecodedBatch:
 
     @property
     def readable_count(self) -> int:
-        """The number of events in the list that could be decoded. Only they are passed to the batch handler."""
+        """The number of events in the list that could be decoded."""
+        # Only they are passed to the batch handler.
         return len(self.columns[0])
 
     def outcomes(self, result: Any) -> Any:
-        """Return one outcome per event: the handler's outcomes, with the decoding errors in the places of the
-        unreadable events. Raise ValueError if the handler's list has another length. If all events were readable,
-        return the result as it is."""
+        """Combine a batch handler's outcomes with the decoding errors into one outcome per event."""
+        # The errors are in the places of the unreadable events. ValueError is raised if the handler's list has another
+        # length. If all events were readable, the result is returned as it is.
         if self.readable_count == len(self.errors):
             return result
         if not isinstance(result, list | tuple):

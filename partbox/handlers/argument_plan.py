@@ -40,8 +40,9 @@ UNKNOWN_STATE: Any = EMPTY
 
 
 class EventPart(Enum):
-    """The forms in which a handler's parameter can receive an event: the event, the event with a typed payload, or the
-    payload alone."""
+    """The forms of an event that a handler's parameter can receive.
+
+    They are the event, the event with a typed payload, and the payload alone."""
 
     EVENT = "the event"
     TYPED_EVENT = "the event, with the class as its payload"
@@ -50,8 +51,10 @@ class EventPart(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ArgumentPlan:
-    """The plan by which the arguments of a handler are made from an event: the class of the payload (`model`, or None),
-    the form of the event for each parameter, and further needs such as dependencies."""
+    """The plan by which the arguments of a handler are made from an event.
+
+    It has the class of the payload (`model`, or None), the form of the event for each parameter, and further needs such
+    as dependencies."""
 
     model: Any
     parts: tuple[EventPart, ...]
@@ -59,13 +62,14 @@ class ArgumentPlan:
 
     @property
     def trailing_arg(self) -> int:
-        """The position, among a handler's positional parameters, of the first parameter after the event's: the
-        connection or session."""
+        """The position of the handler's parameter that follows the event: the connection or session.
+
+        It is counted among the positional parameters."""
         return len(self.parts) if self.needs is None else self.needs.trailing_arg
 
     def of(self, event: DeliveredEvent) -> list[Any]:
-        """Return the arguments with which the handler is called for an event. Raise PayloadError or NewerVersionError
-        if its payload cannot be read."""
+        """Return the arguments with which the handler is called for an event."""
+        # PayloadError or NewerVersionError is raised if its payload cannot be read.
         payload = None if self.model is None else event.payload_as(self.model)
         return [_form_value(part, event, payload) for part in self.parts]
 
@@ -82,9 +86,10 @@ def _form_value(part: EventPart, event: DeliveredEvent, payload: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class HandlerInput:
-    """The facts of a registration on which a handler's arguments depend: its event type by name, and the class if it
-    was given as a class. `trailing_arg` is the name of the argument that follows, a connection or session, or None.
-    `is_batch` is True if the event parameters take lists."""
+    """The facts of a registration that decide which arguments a handler gets.
+
+    They are its event type by name, and the class if it was given as a class. `trailing_arg` is the name of the
+    argument that follows, a connection or session, or None. `is_batch` is True if the event parameters take lists."""
 
     event_type: str
     cls: type | None
@@ -94,14 +99,15 @@ class HandlerInput:
 
     @property
     def given(self) -> tuple[str, ...]:
-        """The names of the arguments that dependency providers of the handler may take, such as `event` and `state`."""
+        """The names of the arguments that the handler's dependency providers may take, such as `event`."""
+        # Another is `state`.
         return ("events" if self.is_batch else "event", "state", *([self.trailing_arg] if self.trailing_arg else []))
 
 
 def plan_arguments(call: Call, handler_input: HandlerInput, state: Any = UNKNOWN_STATE) -> ArgumentPlan | None:
-    """Return the plan by which a handler's arguments are made from an event, or None if it takes only the event. Raise
-    RegistrationError if the handler asks for an argument that it cannot get. `state` is the class that the lifespan
-    yields. While it is unknown, an annotation that can mean nothing else is taken as the state."""
+    """Return the plan by which a handler's arguments are made from an event, or None if it takes only the event."""
+    # RegistrationError is raised if the handler asks for an argument that it cannot get. `state` is the class that the
+    # lifespan yields. While it is unknown, an annotation that can mean nothing else is taken as the state.
     try:
         annotations = Annotations(call, handler_input.cls, handler_input.label)
     except ValueError:
@@ -124,16 +130,17 @@ def plan_arguments(call: Call, handler_input: HandlerInput, state: Any = UNKNOWN
 
 @dataclass(frozen=True, slots=True)
 class _ParameterReader:
-    """A reader of the annotations of a handler's parameters, which works out the argument for each. `dependencies` are
-    the parameters that providers fill, by name."""
+    """A reader of a handler's annotations, which decides the argument for each parameter.
+
+    `dependencies` are the parameters that providers fill, by name."""
 
     annotations: Annotations
     handler_input: HandlerInput
     dependencies: dict[str, Any]
 
     def guess_state(self) -> ArgumentPlan | None:
-        """Return the argument plan that takes one of the handler's parameter classes as the state, which a later
-        lifespan may declare, or None if no class fits."""
+        """Return an argument plan in which one parameter takes the application's state, or None if none fits."""
+        # A later lifespan may declare the class of this parameter as its state.
         for candidate in self._state_candidates():
             with suppress(RegistrationError):
                 argument_plan = self.argument_plan(candidate)
@@ -148,8 +155,8 @@ class _ParameterReader:
                 yield found
 
     def argument_plan(self, state: Any) -> ArgumentPlan | None:
-        """Return the argument plan of the handler if the lifespan's state is of class `state`, or None if it takes the
-        event alone. Raise RegistrationError if the arguments cannot be supplied."""
+        """Return the argument plan of the handler, or None if it takes the event alone."""
+        # `state` is the class of the lifespan's state. RegistrationError is raised if the arguments cannot be supplied.
         states = tuple(each.name for each in self._parameters_except(self.dependencies) if self._is_state(each, state))
         parts, models, names = self._event_parts(self._parameters_except((*self.dependencies, *states)))
         needs = None
@@ -205,8 +212,9 @@ class _ParameterReader:
 
 
 def _can_be_state(cls: type) -> bool:
-    """Return True if a parameter of this class may ask for the lifespan's state: not an event class, a builtin, or a
-    connection or session of transactional handlers."""
+    """Return True if a parameter of this class may ask for the lifespan's state.
+
+    It is not an event class, a builtin, or a connection or session of transactional handlers."""
     room = cls.__module__.partition(".")[0]
     is_lent = room in ("psycopg", "sqlalchemy", "sqlmodel") and cls.__name__.endswith(("Connection", "Session"))
     return room != "builtins" and not is_lent and event_type_of(cls) is None
@@ -227,8 +235,8 @@ EventMatch = tuple[EventPart, Any]
 
 
 def _match_annotation(annotation: Any, handler_input: HandlerInput) -> EventMatch:
-    """Return the single form of the event (plain, typed, or payload) that fits a parameter's annotation, and the class
-    to read. Raise RegistrationError if none or several fit."""
+    """Return the form of the event that a parameter's annotation asks for, and the class to read."""
+    # The form is plain, typed, or payload. RegistrationError is raised if none or several fit.
     single = _list_item(annotation) if handler_input.is_batch else annotation
     matches = dict.fromkeys(
         found for each in _union_members(single) if (found := _match_member(each, handler_input)) is not None
@@ -266,8 +274,8 @@ def _match_member(annotation: Any, handler_input: HandlerInput) -> EventMatch | 
 
 
 def _model_of(annotation: Any, handler_input: HandlerInput) -> Any:
-    """Return the class into which the event's payload is decoded for this annotation, or None if the annotation does
-    not fit the handler's event type."""
+    """Return the class into which the event's payload is decoded for a parameter's annotation, or None."""
+    # The result is None if the annotation does not fit the handler's event type.
     if handler_input.cls is not None:
         return handler_input.cls if annotation in handler_input.cls.__mro__ else None
     if kind_of(get_origin(annotation) or annotation) is None or handler_input.event_type == ANY:

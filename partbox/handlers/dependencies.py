@@ -13,8 +13,8 @@ LIBRARY = "fast_depends"
 
 
 def found(annotations: Annotations) -> dict[str, Any]:
-    """Return the `Depends(…)` marker of each function parameter that has one, by parameter name. Raise
-    RegistrationError for the Depends of FastAPI."""
+    """Return the `Depends(…)` marker of each function parameter that has one, by parameter name."""
+    # RegistrationError is raised for the Depends of FastAPI.
     # A module that uses a Depends has imported its library.
     if not sys.modules.keys() & {LIBRARY, "fastapi"}:
         return {}
@@ -38,8 +38,9 @@ def _dependant(annotations: Annotations, parameter: inspect.Parameter) -> Any:
 
 
 def check(dependencies: Mapping[str, Any], given: Collection[str], label: str, *, is_async: bool) -> None:
-    """Raise RegistrationError if a handler cannot use its dependency providers. A sync handler cannot use async
-    providers. A provider may take only the arguments in `given`, and its own dependencies."""
+    """Raise RegistrationError if a handler cannot use its dependency providers."""
+    # A sync handler cannot use async providers. A provider may take only the arguments in `given`, and its own
+    # dependencies.
     for each in dependencies.values():
         _check_provider(each.dependency, given, label, awaits=is_async)
 

@@ -27,8 +27,9 @@ U = TypeVar("U")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerBase:
-    """The fields of a registered handler that do not depend on settings, such as its function, event type and
-    subscription.
+    """The fields of a registered handler that do not depend on settings, such as its function and event type.
+
+    Another is its subscription.
 
     `call` takes an event, or a list of events if `max_size` is given, or the arguments in `argument_plan`. A list has
     at most `per_key` events of one key. `aggregate_type` None means any. `close` is awaited when the worker ends, if an
@@ -50,7 +51,9 @@ class HandlerBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler(HandlerBase):
-    """A registered handler as the worker uses it, with each option filled in from the registration or the settings.
+    """A registered handler with all its options filled in, as the worker uses it.
+
+    Options come from the registration or the settings.
 
     `call` takes an event in any case, and after it the connection or session of its `transaction`, unless that is
     Django's. The call returns an outcome, or an awaitable of an outcome if `is_async`. `max_attempts` None means no
@@ -72,13 +75,14 @@ class Handler(HandlerBase):
 
     @property
     def transaction(self) -> TransactionKind | None:
-        """The kind of database transaction in which the worker runs the handler, or None if it is not transactional."""
+        """The kind of database transaction in which the handler runs, or None if it is not transactional."""
         return kind_of(self.transactional, is_async=self.is_async)
 
 
 class Row(NamedTuple):
-    """A row of the routing table, which shows the handler of one event type. `options` has the options that differ from
-    the settings, as text."""
+    """A row of the routing table, which shows the handler of one event type.
+
+    `options` has the options that differ from the settings, as text."""
 
     subscription: str
     event_type: str
@@ -91,15 +95,17 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration(HandlerBase):
-    """A handler as it was registered, before settings fill in its options. Plain data without locks, so that it can be
-    sent to spawned processes."""
+    """A handler as it was registered, before settings fill in its options.
+
+    Plain data without locks, so that it can be sent to spawned processes."""
 
     options: Mapping[str, Any]
     handler_input: HandlerInput | None = None
 
     @property
     def key(self) -> tuple[str, str, str | None]:
-        """The subscription, event type and aggregate type of the handler. No two registrations share all three."""
+        """The subscription, event type and aggregate type of the handler."""
+        # No two registrations share all three.
         return self.subscription, self.event_type, self.aggregate_type
 
     @property
@@ -107,8 +113,8 @@ class Registration(HandlerBase):
         return f"{self.name} ({place_of(self.call)})"
 
     def resolve(self, settings: "Settings", label: str | None = None) -> Handler:
-        """Return the handler that the worker uses: this registration, with `settings` for the options that were not
-        given. Raise RegistrationError if the options cannot be used."""
+        """Return the handler with `settings` for the options that were not given."""
+        # RegistrationError is raised if the options cannot be used.
         defaults = {
             "retry": settings.retry,
             "max_attempts": settings.max_attempts,
@@ -163,9 +169,9 @@ class Registration(HandlerBase):
 def build_fallback(
     subscription: str, settings: "Settings", *, must_await: bool, on_unrouted: Call | None = None
 ) -> Handler:
-    """Build the handler that receives events without a registered handler, by the setting `on_unroutable`. With
-    `must_await` it is async, because async interceptors wrap it. `on_unrouted` is called first with each such event,
-    unless the setting is a function of the application."""
+    """Build the handler that receives events without a registered handler."""
+    # The setting `on_unroutable` decides about the events. With `must_await` it is async, because async interceptors
+    # wrap it. `on_unrouted` is called first with each such event, unless the setting is a function of the application.
     mode = settings.unroutable_in(subscription)
     call = mode if callable(mode) else _route_unhandled(mode, on_unrouted)
     if must_await and not is_async(call):
@@ -200,8 +206,9 @@ def _describe_event(event: Any) -> str:
 
 
 class Routes(dict[tuple[str, str], T]):
-    """The mapping of events to the handlers of one subscription, looked up for each record: `routes[event_type,
-    aggregate_type]`.
+    """The mapping of events to the handlers of one subscription.
+
+    It is looked up for each record: `routes[event_type, aggregate_type]`.
 
     `registered` is keyed by event type (`"*"` for every type) and aggregate type (None for any). The most specific
     match wins: (type, aggregate type), then (type, any), then ("*", aggregate type), then ("*", any), then `default`.
@@ -233,18 +240,17 @@ class Routes(dict[tuple[str, str], T]):
         return [*self._registered.values()]
 
     def types(self) -> list[tuple[str, str | None]]:
-        """Return the pairs of event type and aggregate type that have a registered handler; `"*"` and None stand for
-        any."""
+        """Return the pairs of event type and aggregate type that have a registered handler."""
+        # `"*"` and None stand for any.
         return [*self._registered]
 
     def map(self, made: Callable[[T], U]) -> "Routes[U]":
-        """Return new routes with the same keys, in which each handler is replaced by the result of calling
-        `made(value)` with it."""
+        """Return new routes in which each handler is replaced by the result of `made(handler)`."""
+        # The keys stay the same.
         return Routes({pair: made(each) for pair, each in self._registered.items()}, made(self._default))
 
     def of_type(self, event_type: str) -> T | None:
-        """Return the handler that receives all events of this type, or None if the handler depends on the aggregate
-        type too."""
+        """Return the handler for all events of this type, or None if it depends on the aggregate type too."""
         for each in (event_type, ANY):
             if each in self._decided_by_aggregate:
                 return None

@@ -17,8 +17,9 @@ LifespanFunction = Callable[[], Iterator[Any] | AsyncIterator[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Lifespan:
-    """The application's lifespan: a generator function that opens the state of handlers, yields it once, and closes it.
-    `state` is the class that it is annotated to yield."""
+    """The application's startup and shutdown code, as a generator function that yields once.
+
+    It opens the state of handlers, yields it, and closes it. `state` is the class that it is annotated to yield."""
 
     call: LifespanFunction
     is_async: bool
@@ -30,8 +31,9 @@ class Lifespan:
 
 
 def lifespan_of(function: Any) -> Lifespan:
-    """Check that `function` is a generator function without arguments, and return it as the lifespan of an outbox.
-    Raise RegistrationError for anything else."""
+    """Check a generator function and return it as the lifespan (startup and shutdown code) of an outbox.
+
+    It takes no arguments. RegistrationError is raised for anything else."""
     is_async = inspect.isasyncgenfunction(function)
     if not is_async and not inspect.isgeneratorfunction(function):
         named = f"{name_of(function)} ({place_of(function)})" if callable(function) else repr(function)

@@ -14,8 +14,9 @@ VALUES = "_values"  # a name that no provider asks for
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """The recipe for calling a handler that needs more than its event: its arguments, as indices into the available
-    values.
+    """The recipe for the arguments of a handler that needs more than its event.
+
+    The arguments are indices into the available values.
 
     The available values are the state, the values of the event, the trailing arguments, and the values of providers, in
     this order. `positions` are the positional arguments, `keywords` the keyword arguments, `dependencies` the providers
@@ -32,8 +33,8 @@ class Needs:
     is_guess: bool = False
 
     def call(self, handler: Call, *available: Any) -> Any:
-        """Call the handler with its arguments, picked from the available values, which are given in the order of the
-        class docstring."""
+        """Call the handler with its arguments, picked from the available values."""
+        # The values are given in the order of the class docstring.
         placed = [available[each] for each in self.positions]
         if not self.keywords:
             return handler(*placed)
@@ -41,8 +42,9 @@ class Needs:
 
 
 def split_arguments(signature: inspect.Signature, numbers: Mapping[str, int]) -> tuple[tuple[int, ...], dict[str, int]]:
-    """Split a handler's numbered parameters into positional and keyword arguments. They are positional until the first
-    parameter without a number."""
+    """Split a handler's numbered parameters into positional and keyword arguments.
+
+    They are positional until the first parameter without a number."""
     positions: list[int] = []
     for name, parameter in signature.parameters.items():
         if parameter.kind not in POSITIONAL or name not in numbers:
@@ -53,9 +55,10 @@ def split_arguments(signature: inspect.Signature, numbers: Mapping[str, int]) ->
 
 
 def supply_arguments(handler: Call, needs: Needs, *, is_async: bool, is_batch: bool) -> Call:
-    """Wrap a handler so that each call also passes the lifespan's state and the values of dependency providers. The
-    returned function takes an event, or a list of events, then the values of the event's parameters and the trailing
-    arguments."""
+    """Wrap a handler so that it also receives the application's state and its dependencies.
+
+    They are the state of the lifespan and the values of dependency providers. The returned function takes an event,
+    or a list of events, then the values of the event's parameters and the trailing arguments."""
     state_of = _state_of_first if is_batch else _state
     if needs.dependencies:
         return _inject_providers(handler, needs, state_of, is_async=is_async)
@@ -67,8 +70,7 @@ def supply_arguments(handler: Call, needs: Needs, *, is_async: bool, is_batch: b
 
 
 def _inject_providers(handler: Call, needs: Needs, state_of: Callable[[Any], Any], *, is_async: bool) -> Call:
-    """Wrap a handler that has dependencies, so that fast-depends calls the providers for each call and closes their
-    resources afterwards."""
+    # fast-depends calls the providers for each call of the handler and closes their resources afterwards.
     fast_depends = library("fast_depends", "depends", "a handler with Depends needs the library fast-depends")
     # No provider may take a name with an underscore.
     parameters = {f"_{name}": each for name, each in needs.dependencies.items()}

@@ -19,7 +19,9 @@ CircuitErrors = type[BaseException] | str | Sequence[type[BaseException] | str]
 
 
 class Options(TypedDict, total=False):
-    """The keyword options that a handler can be registered with. Options that are left out follow the settings.
+    """The keyword options that a handler can be registered with.
+
+    Options that are left out follow the settings.
 
     `on_error(event, error, attempt)` is called before the retry policy; it returns `Done`, `Ignore`, `RetryAfter`,
     `Dead`, or None to let the policy decide. A `transactional` handler takes `(event, connection)`, with "sqlalchemy"
@@ -49,8 +51,8 @@ class Options(TypedDict, total=False):
 
 
 def check_options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the options of a handler after checking their values, without `name`. None counts as not given, unless
-    None is a value of the option."""
+    """Check the values of a handler's options and return the given options, without `name`."""
+    # None counts as not given, unless None is a value of the option.
     found = {}
     for option, value in options.items():
         if option not in Options.__annotations__:
@@ -65,8 +67,9 @@ def check_options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def check_batch_size(value: Any, where: str) -> int:
-    """Return the maximum number of events in a batch handler's list if it is a whole number from 1. Raise
-    RegistrationError otherwise."""
+    """Check the maximum length of a batch handler's list and return it. Raise RegistrationError below 1.
+
+    It must be a whole number."""
     if type(value) is int and value >= 1:
         return value
     raise RegistrationError(f"max_size of {where} cannot be {value!r}: give a whole number from 1")

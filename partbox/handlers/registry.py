@@ -32,8 +32,10 @@ AnyLifespan = TypeVar("AnyLifespan", bound=LifespanFunction)
 
 
 class Registrar:
-    """A mixin with the methods and decorators that register handlers. A wrong or duplicate registration raises
-    RegistrationError and changes nothing. An outbox registers in its `handlers`, which have the same methods."""
+    """A mixin with the methods and decorators that register handlers.
+
+    A wrong or duplicate registration raises RegistrationError and changes nothing. An outbox registers in its
+    `handlers`, which have the same methods."""
 
     @property
     def _registry(self) -> "Handlers":
@@ -46,8 +48,9 @@ class Registrar:
         subscription: str = "default",
         **options: Unpack[Options],
     ) -> Callable[[AnyHandler], AnyHandler]:
-        """Register the decorated function as the handler of an event type; `"*"` stands for every type, an aggregate
-        type of None for any.
+        """Register the decorated function as the handler of an event type.
+
+        The type `"*"` stands for every type, an aggregate type of None for any.
 
         The decorated function stays as it is. A class under `@partbox.event` stands for its name. The handler receives
         the arguments that its annotations ask for: the class, a `DeliveredEvent` of the class, both in two parameters,
@@ -65,9 +68,10 @@ class Registrar:
         max_size: int = DEFAULT_BATCH_SIZE,
         **options: Unpack[Options],
     ) -> Callable[[AnyHandler], AnyHandler]:
-        """Register the decorated function as a handler of *lists* of events: the events that wait now, at most
-        `max_size`, in order per key. The handler may return a list with one outcome per event. An exception in the list
-        is the error of that event."""
+        """Register the decorated function as a handler of *lists* of at most `max_size` events.
+
+        A list has the events that wait now, in order per key. The handler may return a list with one outcome per event.
+        An exception in the list is the error of that event."""
 
         def register(handler: Any) -> None:
             self._registry.add(_registration(handler, event_type, aggregate_type, subscription, options, max_size))
@@ -91,16 +95,19 @@ class Registrar:
         self._registry.add(_registration(handler, event_type, aggregate_type, subscription, options, max_size))
 
     def intercept(self, interceptor: AnyHandler) -> AnyHandler:
-        """Add an interceptor, which runs around each call of every handler, inside the interceptors added before. The
-        package `partbox.interceptors` describes the forms of interceptors."""
+        """Add an interceptor, which runs around each call of every handler.
+
+        It runs inside the interceptors added before. The package `partbox.interceptors` describes the forms of
+        interceptors."""
         interceptors.check(interceptor)
         self._registry.interceptors += (interceptor,)
         return interceptor
 
     def on_dead_letter(self, hook: AnyHandler) -> AnyHandler:
-        """Register the decorated function as the dead-letter hook: `hook(event)` or `hook(event, error)`. The hook is
-        called at least once for each dead event (an event that is not tried again). A second hook raises
-        RegistrationError."""
+        """Register the decorated function to be called with each dead event (an event that is not tried again).
+
+        This is the dead-letter hook: `hook(event)` or `hook(event, error)`. It is called at least once for each dead
+        event. A second hook raises RegistrationError."""
         where = f"{name_of(hook)} ({place_of(hook)})" if callable(hook) else repr(hook)
         if not callable(hook) or not (takes(hook, 1) or takes(hook, 2)):
             raise RegistrationError(f"{where} must take the event, or the event and the text of its error")
@@ -110,8 +117,9 @@ class Registrar:
         return hook
 
     def lifespan(self, function: AnyLifespan) -> AnyLifespan:
-        """Register the decorated generator function, which opens the state of the handlers, yields it once, and closes
-        it, in each process that delivers events.
+        """Register the decorated generator function as the startup and shutdown code of each worker process.
+
+        It opens the state of the handlers, yields it once, and closes it, in each process that delivers events.
 
         The function is sync or async and takes no arguments. Each process that delivers runs it up to its yield before
         the first handler, and the rest after the last handler. An async function runs in the event loop of the async
@@ -127,7 +135,9 @@ class Registrar:
 
 
 class Handlers(Registrar):
-    """The registry of one outbox: its handlers, interceptors, observers, dead-letter hook and process lifespan."""
+    """The registry of one outbox: its handlers, interceptors, observers and hooks.
+
+    The hooks are the dead-letter hook and the process lifespan."""
 
     def __init__(self) -> None:
         self._registered: dict[tuple[str, str, str | None], Registration] = {}
@@ -141,8 +151,9 @@ class Handlers(Registrar):
         return self
 
     def set_lifespan(self, lifespan: Lifespan) -> None:
-        """Set the lifespan that each worker process runs, and plan the arguments of all handlers anew. Raise
-        RegistrationError if a handler asks for another state."""
+        """Set the startup and shutdown code (lifespan) that each worker process runs."""
+        # The arguments of all handlers are planned anew. RegistrationError is raised if a handler asks for another
+        # state.
         planned = {key: _plan_registration(each, lifespan) for key, each in self._registered.items()}
         self._registered, self.process_lifespan = planned, lifespan
 
@@ -154,21 +165,21 @@ class Handlers(Registrar):
         subscription: str = "default",
         **options: Unpack[Options],
     ) -> None:
-        """Register one handler for an event type of several aggregate types. If one of them already has a handler,
-        register it for none."""
+        """Register one handler for an event type of several aggregate types."""
+        # If one of them already has a handler, it is registered for none.
         self.add(*(_registration(handler, event_type, each, subscription, options, None) for each in aggregate_types))
 
     def observe(self, observer: Any) -> None:
-        """Add an observer, an object whose hooks the worker calls, for example for metrics or traces. The package
-        `partbox.observe` describes the hooks."""
+        """Add an observer, whose hooks the worker calls, for example for metrics or traces."""
+        # An observer is an object. The package `partbox.observe` describes the hooks.
         self.observers += (observer,)
 
     def routes(
         self, subscription: str, settings: "Settings", on_unrouted: Callable[[Any], None] | None = None
     ) -> Routes[Handler]:
-        """Return the mapping from events to handlers of a subscription as registered now, with options filled in from
-        `settings`. `on_unrouted` is called with each event that has no handler. The handler of such events is made by
-        `build_fallback`."""
+        """Return the mapping from events to handlers of a subscription, as registered now."""
+        # Options are filled in from `settings`. `on_unrouted` is called with each event that has no handler. The
+        # handler of such events is made by `build_fallback`.
         mine = [each for each in self._registered.values() if each.subscription == subscription]
         _check_limits(mine)
         must_await = any(map(interceptors.must_be_awaited, self.interceptors))
@@ -178,21 +189,22 @@ class Handlers(Registrar):
         )
 
     def names(self, subscription: str, settings: "Settings") -> tuple[list[str], list[str]]:
-        """Return two lists: the names of all handlers of a subscription, and the names of the sinks among them
-        (handlers that send events to another system)."""
+        """Return the names of a subscription's handlers, and the names of the sinks among them.
+
+        They are two lists. Sinks are handlers that send events to another system."""
         handlers = self.routes(subscription, settings).all()
         return [each.name for each in handlers], [each.name for each in handlers if each.observed_by is not None]
 
     def limitable_names(self, subscription: str) -> set[str]:
-        """Return the names of a subscription's handlers that accept rate and concurrency limits: all except
-        transactional handlers."""
+        """Return the names of a subscription's handlers that accept rate and concurrency limits."""
+        # All handlers do except transactional handlers.
         mine = (each for each in self._registered.values() if each.subscription == subscription)
         return {each.name for each in mine if not each.options.get("transactional")}
 
     def missing_handler(self, subscription: str, settings: "Settings", where: str = "") -> str | None:
-        """Return the error text if the subscription has no handler, so that a worker may not start, or None if it has
-        one. A function as `on_unroutable` takes all events, so it is enough. `where` says in the text where to register
-        a handler."""
+        """Return an error text if the subscription has no handler, else None."""
+        # Without a handler a worker may not start. A function as `on_unroutable` takes all events, so it is enough.
+        # `where` says in the text where to register a handler.
         subscriptions = dict.fromkeys(each.subscription for each in self._registered.values())
         if subscription in subscriptions or callable(settings.unroutable_in(subscription)):
             return None
@@ -207,13 +219,14 @@ class Handlers(Registrar):
         )
 
     def require(self, subscription: str, settings: "Settings", where: str = "") -> None:
-        """Raise RegistrationError if the subscription has no handler, with the text of `missing_handler`."""
+        """Raise RegistrationError if the subscription has no handler."""
+        # The text is that of `missing_handler`.
         if (missing_handler := self.missing_handler(subscription, settings, where)) is not None:
             raise RegistrationError(missing_handler)
 
     def table(self, subscription: str | None = None) -> list[Row]:
-        """Return the routing table, a row for each registered handler, of one subscription or of all. Handlers for
-        every event type come last."""
+        """Return the routing table of one subscription or of all, a row for each registered handler."""
+        # Handlers for every event type come last.
         rows = [each.row() for each in self._registered.values() if subscription in (None, each.subscription)]
         return sorted(
             rows,
@@ -227,8 +240,8 @@ class Handlers(Registrar):
         )
 
     def add(self, *registrations: Registration) -> None:
-        """Add registrations of handlers to the registry. If the event type of one of them already has a handler, raise
-        RegistrationError and add none."""
+        """Add handlers to the registry. Raise RegistrationError if an event type already has a handler."""
+        # After the error none of them is added.
         for new in registrations:
             if (old := self._registered.get(new.key)) is not None:
                 pair = f"{new.event_type!r} of {new.aggregate_type or 'any aggregate type'}"
@@ -281,8 +294,8 @@ def _registration(
 
 
 def _check_limits(registrations: Iterable[Registration]) -> None:
-    """Raise RegistrationError if two handlers of the same name have different rate or concurrency limits, because a
-    limit belongs to a name."""
+    # Two handlers of the same name must not have different rate or concurrency limits, because a limit belongs to a
+    # name.
     found: dict[str, tuple[Registration, list[Any]]] = {}
     for each in registrations:
         limit = [each.options.get(option) for option in transactional.LIMITS]
@@ -306,8 +319,8 @@ def _plan_registration(registration: Registration, lifespan: Lifespan | None) ->
 
 
 def _decorator(name: str, event_type: Any, register: Callable[[Any], None]) -> Callable[[AnyHandler], AnyHandler]:
-    """Return the decorator that passes a handler to `register`. Raise an error for `@outbox.on` without parentheses,
-    which would register nothing."""
+    """Return a decorator that passes the decorated handler to `register`."""
+    # An error is raised for `@outbox.on` without parentheses, which would register nothing.
     if kind_of(event_type) is not None and not hasattr(event_type, "handle"):
         _event_type_name(event_type, f"@outbox.{name}")
     elif (callable(event_type) or isinstance(event_type, classmethod) or hasattr(event_type, "handle")) and not (
@@ -326,8 +339,7 @@ def _decorator(name: str, event_type: Any, register: Callable[[Any], None]) -> C
 
 
 def _event_type_name(given: Any, where: str) -> str:
-    """Return the name of an event type that was given as text, as an Enum member, or as a class under
-    `@partbox.event`."""
+    # The event type may be text, an Enum member, or a class under `@partbox.event`.
     if not isinstance(given, type):
         return _check_text("event_type", given, where)
     if (declared := event_type_of(given)) is not None:

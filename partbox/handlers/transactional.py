@@ -30,8 +30,9 @@ LIBRARIES: dict[tuple[Transactional, bool], tuple[tuple[str, str, str], ...]] = 
 
 
 class TransactionKind(Enum):
-    """The kinds of database transaction in which a handler can run: by library (psycopg, SQLAlchemy, Django), and sync
-    or async."""
+    """The kinds of database transaction in which a handler can run, by library, and sync or async.
+
+    The libraries are psycopg, SQLAlchemy and Django."""
 
     PSYCOPG = "a connection of psycopg"
     ASYNC_PSYCOPG = "an asynchronous connection of psycopg"
@@ -50,27 +51,29 @@ _KINDS = {
 
 
 def is_transactional(value: Any) -> bool:
-    """Return True if the value is allowed for the handler option `transactional`: a bool, "sqlalchemy" or "django"."""
+    """Return True if a value is allowed for the handler option `transactional`."""
+    # Allowed are a bool, "sqlalchemy" and "django".
     return isinstance(value, bool) or (isinstance(value, str) and (value, False) in LIBRARIES)
 
 
 def trailing_arg(value: Transactional) -> str | None:
-    """Return the name of the argument that a transactional handler takes after the event, "conn" or "session", or None
-    if nothing follows the event."""
+    """Return the name of the argument that a transactional handler takes after the event, or None.
+
+    It is "conn" or "session", or None if nothing follows the event."""
     return {True: "conn", "sqlalchemy": "session"}.get(value)
 
 
 def kind_of(transactional: Transactional, *, is_async: bool) -> TransactionKind | None:
-    """Return the kind of transaction for a value of the option `transactional` and a sync or async handler, or None if
-    the value is False."""
+    """Return the kind of transaction for a value of the option `transactional`, or None for False."""
+    # The kind depends on whether the handler is sync or async.
     return _KINDS[transactional, is_async] if transactional else None
 
 
 def check(
     call: Call, transactional: Transactional, label: str, *, is_batch: bool, options: Container[str] = ()
 ) -> None:
-    """Raise RegistrationError, with the remedy, if a handler with these options cannot run in a database transaction of
-    the given kind."""
+    """Raise RegistrationError if a handler cannot run in a database transaction of the given kind."""
+    # The error names the remedy. It depends on the options of the handler.
     if is_batch:
         raise RegistrationError(f"{label} takes lists, and a transactional handler takes one event: use on()")
     for limit in (each for each in LIMITS if each in options):
@@ -93,8 +96,9 @@ def check(
 
 
 def session_class(call: Call, at: int, label: str) -> type:
-    """Return the SQLAlchemy session class that the handler's parameter at position `at` is annotated with. Without an
-    annotation: Session, or AsyncSession for an `async def`. Raise RegistrationError for other annotations."""
+    """Return the SQLAlchemy session class that the handler's parameter is annotated with."""
+    # The parameter is at position `at`. Without an annotation: Session, or AsyncSession for an `async def`.
+    # RegistrationError is raised for other annotations.
     usual: type
     scoped: type
     if is_async(call):

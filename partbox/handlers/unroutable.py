@@ -23,9 +23,9 @@ def _dead(_: Any, reason: str) -> object:
 
 
 def _ignore(event: Any, reason: str) -> object:
-    """Let an event without a handler count as done. If it was parked (set aside in a row of its own), leave a row
-    about its end, which says that it was not delivered. For other events the row in `handled_types` of this process
-    says so."""
+    """Count an event without a handler as done, without delivery."""
+    # If it was parked (set aside in a row of its own), a row about its end is left, which says that it was not
+    # delivered. For other events the row in `handled_types` of this process says so.
     if event.parked is not None:
         event.ignored = IgnoredEvent(event.id, 0, reason, None)
     return None
@@ -39,8 +39,8 @@ _ROUTINGS: dict[str, Unroutable] = {"dead": _dead, "ignore": _ignore, "retry": _
 
 
 def unroutable_of(mode: "Routing") -> Unroutable:
-    """Return the function that gives the outcome of an event without a handler, in the given mode of `on_unroutable`.
-    An async function cannot be awaited here, so its events are tried again."""
+    """Return the function that decides the outcome of an event without a handler."""
+    # `mode` is the mode of `on_unroutable`. An async function cannot be awaited here, so its events are tried again.
     if not callable(mode):
         return _ROUTINGS[mode]
     return _retry if is_async(mode) else partial(_call_function, mode)

@@ -39,7 +39,9 @@ T = TypeVar("T")
 
 
 class Sized(Protocol):
-    """The interface of items that are published in batches. `size` is in bytes and bounds a batch."""
+    """The interface of items that are published in batches.
+
+    `size` is in bytes and bounds a batch."""
 
     @property
     def size(self) -> int: ...
@@ -50,7 +52,7 @@ S = TypeVar("S", bound=Sized)
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row of the source table that cannot become a record, named by its key, and the reason."""
+    """A row of the source table that cannot be imported, named by its key, and the reason."""
 
     key: str
     problem: str
@@ -58,8 +60,9 @@ class BadRow:
 
 @dataclass(slots=True)
 class ImportResult:
-    """The result of one import of a table, or of a dry run: counts of imported, skipped and rejected rows. During an
-    import it shows the progress.
+    """The result of a table import or its dry run: counts of imported, skipped and rejected rows.
+
+    During an import it shows the progress.
 
     - `total`: rows that the pass set out to import
     - `pending`, `dead`: rows that became pending or dead records
@@ -85,12 +88,13 @@ class ImportResult:
 
     @property
     def imported(self) -> int:
-        """The number of rows that this import turned into records, pending or dead."""
+        """The number of rows that this import turned into events."""
+        # The events are pending or dead records.
         return self.pending + self.dead
 
     @property
     def nothing_left(self) -> bool:
-        """True if the import left nothing to do: every row that was written before it began is imported or done."""
+        """True if every row that was written before the import began is now imported or done."""
         return self.complete and not self.bad and not self.writers
 
     def count(self, batch: list[ImportRow]) -> None:
@@ -110,11 +114,12 @@ def import_rows(
     stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[ImportResult], None] = lambda sofar: None,
 ) -> ImportResult:
-    """Import the rows of another outbox's table that were not imported before as events, and return the counts.
+    """Import the rows of another outbox's table as events, each row only once, and return the counts.
 
     A dry run checks everything and writes nothing. A row that cannot become a record raises `PartboxError`, unless
     `skip_bad`. Batches before it stay imported. `stopped` is polled between two batches, `progress` is called after
     each. Raise `SchemaError` or `psycopg.Error`."""
+    # Rows that were imported before are left out.
     with session(dsn, settings, "partbox import") as reader, session(dsn, settings, "partbox import") as writer:
         # The table's name, and an operator's SQL, mean the same as in the role's own sessions.
         use_role_search_path(reader)
@@ -157,8 +162,8 @@ class _ImportPass:
         return sofar
 
     def _count_rows(self, found: dict[str, tuple[int, int]]) -> None:
-        """Count the rows of the source table by status, and store the counts in the result. Raise `PartboxError` if
-        some of the rows could not be imported."""
+        """Count the rows of the source table by status. Raise `PartboxError` if some cannot be imported."""
+        # The counts are stored in the result.
         self.plan.check_all_named(found)
         wanted = [each for status, each in found.items() if status not in self.plan.done]
         self.sofar.done = sum(number for status, (number, _) in found.items() if status in self.plan.done)
@@ -171,8 +176,7 @@ class _ImportPass:
             )
 
     def _read_rows(self) -> Iterator[ImportRow]:
-        """Read the source table, and yield the rows that can become records. Other rows are counted, or end the
-        import."""
+        # Rows that cannot become records are counted, or end the import.
         plan, limit = self.plan, self.settings.error_limit
         found = steps.rows(
             self.reader, self._schema, self.choice, pending=plan.imported, failed=plan.failed, error=limit
@@ -208,9 +212,9 @@ class _ImportPass:
         self.progress(self.sofar)
 
     def _note_keys(self, keys: list[str]) -> None:
-        """Store the keys of a batch as imported, so that no later import takes these rows again. Raise
-        `PartboxError` if two rows have one key. The keys were not noted when the rows were read, and the lock
-        excludes other imports."""
+        """Mark a batch of rows as imported by their keys. Raise `PartboxError` if two rows have one key."""
+        # No later import takes the rows again. The keys were not noted when the rows were read, and the lock excludes
+        # other imports.
         fresh = steps.note(self.writer, self._schema, self._table.name, keys)
         if len(fresh) < len(keys):
             twice = next(key for place, key in enumerate(keys) if key not in fresh or key in keys[:place])
@@ -231,8 +235,8 @@ class _ImportPass:
 def publish_batch(
     conn: Conn, schema: str, batch: list[T], copy_columns: Callable[[list[T], int], Iterable[tuple[Any, ...]]]
 ) -> int:
-    """Publish a batch of events by COPY, and return the newest record id before it. `copy_columns` makes the columns of
-    the rows; it gets the database's clock."""
+    """Publish a batch of events by COPY, and return the newest record id before it."""
+    # `copy_columns` makes the columns of the rows; it gets the database's clock.
     clock, newest = steps.clock_and_newest(conn, schema)
     with ErrorExplainer(schema), OwnCursor(conn) as cursor:
         copying = copy_events(schema, COLUMNS, copy_columns(batch, clock), len(batch))
@@ -241,8 +245,8 @@ def publish_batch(
 
 
 def write_in_batches(entries: Iterator[S], write: Callable[[list[S]], None], stopped: Callable[[], bool]) -> bool:
-    """Call `write` with batches of the entries, in order, each of a size that suits a transaction. Return False if
-    `stopped` returned True before the end."""
+    """Call `write` with batches of the entries, in order. Return False if it was stopped before the end."""
+    # A batch has a size that suits a transaction. The end comes early if `stopped` returns True.
     batch: list[S] = []
     size = 0
     for each in entries:

@@ -28,9 +28,11 @@ _NULL = compose.SQL("null::text")
 
 @dataclass(frozen=True, slots=True)
 class ImportPlan:
-    """A plan that maps a table of another outbox to events. `columns` and `constants` are by field of an event.
-    Statuses are texts. `order` names the columns that order rows. Without `status` all rows are pending. `key` defaults
-    to the primary key. Raise `PartboxError` if the plan is contradictory or incomplete."""
+    """A plan that maps the columns and statuses of another outbox's table to events.
+
+    `columns` and `constants` are by field of an event. Statuses are texts. `order` names the columns that order rows.
+    Without `status` all rows are pending. `key` defaults to the primary key. Raise `PartboxError` if the plan is
+    contradictory or incomplete."""
 
     table: str
     columns: Mapping[str, str]
@@ -63,12 +65,12 @@ class ImportPlan:
 
     @property
     def imported(self) -> tuple[str, ...]:
-        """The statuses of rows that the import turns into pending records."""
+        """The statuses of rows that are imported as pending events."""
         return self.pending if self.status is not None else (NO_STATUS,)
 
     def check_all_named(self, statuses: Collection[str]) -> None:
-        """Raise `PartboxError` if rows have a status that the plan does not name as pending, failed or done. Rows with
-        it would be lost silently."""
+        """Raise `PartboxError` if rows have a status that the plan does not mention."""
+        # The plan names statuses as pending, failed or done. Rows with another one would be lost silently.
         unknown = sorted(set(statuses) - {*self.imported, *self.failed, *self.done})
         if unknown:
             raise PartboxError(
@@ -77,8 +79,8 @@ class ImportPlan:
             )
 
     def choice(self, table: SourceTable) -> SourceQuery:
-        """Build the SQL query that reads the source table by this plan. Raise `PartboxError` for a missing column, key
-        or order."""
+        """Build the SQL query that reads the source table. Raise `PartboxError` if a column, key or order is
+        missing."""
         keys = self.key or table.primary_key
         if not keys:
             raise PartboxError(f"table {table.name} has no primary key: name what tells its rows apart by --key COLUMN")
@@ -91,8 +93,7 @@ class ImportPlan:
         return SourceQuery(table, parts)
 
     def _fill_slot(self, slot: str, table: SourceTable) -> compose.Composable:
-        """Return the SQL expression for one column of the query that reads the source table: a constant, a column, or
-        null."""
+        """Return the SQL expression for one column of the import query: a constant, a column, or null."""
         name, _, kind = slot.partition("_") if slot.startswith(("payload_", "headers_")) else (slot, "", "")
         if name in self.constants:
             return compose.Literal(self.constants[name]) if kind in ("", "text") else _NULL
@@ -140,8 +141,8 @@ def _identifier_list(table: SourceTable, names: Iterable[str]) -> compose.Compos
 
 
 def _order_by_key(table: SourceTable, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the key columns as the order of rows if later rows have higher keys (integers, not UUIDs or texts).
-    Otherwise raise `PartboxError`."""
+    """Return the key columns as the order of rows. Raise `PartboxError` unless later rows have higher keys."""
+    # Integers rise with time, UUIDs and texts do not.
     if len(keys) == 1 and _find_column(table, keys[0]).is_integer:
         return keys
     raise PartboxError(

@@ -36,8 +36,9 @@ _stored_fields: Final = attrgetter(*UNTIMED_COLUMNS[1:])
 
 @dataclass(frozen=True, slots=True)
 class ImportFilter:
-    """A filter that selects archived events to restore: by type, aggregate, and publishing time from `since` on and
-    before `until`. An event must match everything given."""
+    """A filter that selects archived events by type, aggregate and publishing time.
+
+    The time is from `since` on and before `until`. An event must match everything given."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -46,8 +47,8 @@ class ImportFilter:
     aggregate_id: str | None = None
 
     def fits(self, row: ArchiveRow) -> bool:
-        """Return True if an archived event matches the filter. Raise `ValueError` if its publishing time is needed and
-        Python cannot represent it."""
+        """Return True if an archived event matches the filter. Raise `ValueError` if its time is out of range."""
+        # The error is raised if the publishing time is needed and Python cannot represent it.
         return (
             (not self.types or row.event_type in self.types)
             and self.aggregate_type in (None, row.aggregate_type)
@@ -59,7 +60,8 @@ class ImportFilter:
 
 @dataclass(slots=True)
 class RestoreResult:
-    """The result of restoring events from an archive, or of a dry run: counts of read, published and skipped records.
+    """The result of restoring events from an archive or its dry run: counts of read, published and skipped records.
+
     During a restore it shows the progress.
 
     - `total`: the most records that the `files` contain
@@ -94,10 +96,10 @@ def restore(  # noqa: PLR0913  as in `import_rows`, and the name
     stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[RestoreResult], None] = lambda sofar: None,
 ) -> RestoreResult:
-    """Publish the events of an archive again, if the filter `wanted` selects them and they were not imported under this
-    name before, and return the counts. A dry run writes nothing. `stopped` is polled between two records, `progress` is
-    called after each batch. Raise `PartboxError` for a file or a line that is not an archive's, `SchemaError`, or
-    `psycopg.Error`."""
+    """Publish the archived events that match the filter `wanted` again, each only once, and return the counts."""
+    # Events that were imported under this name before are left out. A dry run writes nothing. `stopped` is polled
+    # between two records, `progress` is called after each batch. Raises `PartboxError` for a file or a line that is not
+    # an archive's, `SchemaError`, or `psycopg.Error`.
     with session(dsn, settings, "partbox import") as reader, session(dsn, settings, "partbox import") as writer:
         source_name = f"archive {name}"
         with steps.read_transaction(reader, settings.schema_name, source_name) as alone:
@@ -158,8 +160,8 @@ class _Restore:
         self.progress(self.sofar)
 
     def _publish(self, rows: Sequence[ArchiveRow]) -> None:
-        """Publish the events of a batch that were not imported before, in their order. A record that is in two files is
-        published once."""
+        """Publish the events of a batch that were not imported before, in their order."""
+        # A record that is in two files is published once.
         schema = self.settings.schema_name
         partitions = [row.partition for row in rows]
         ids, event_ids = [row.id for row in rows], [row.event_id for row in rows]
@@ -178,15 +180,15 @@ class _Restore:
             sofar.sample += new[: SAMPLE_ROWS - len(sofar.sample)]
 
     def _take_fresh(self, keys: list[str]) -> set[str]:
-        """Return the keys of events that were not imported before, and note them as imported if this transaction
-        commits. A dry run notes nothing."""
+        """Return the keys of events that were not imported before, and mark them as imported."""
+        # The marks hold if this transaction commits. A dry run notes nothing.
         if self.dry_run:
             return {*keys} - steps.find_imported(self.conn, self.settings.schema_name, self.source_name, keys)
         return steps.note(self.conn, self.settings.schema_name, self.source_name, keys)
 
 
 def parse_time(text: str) -> datetime:
-    """Parse a time as an archive contains it. Raise `ValueError` if it has no zone or Python cannot represent it."""
+    """Parse a time of an archived event. Raise `ValueError` if it has no time zone or is out of Python's range."""
     found = datetime.fromisoformat(text)
     if found.utcoffset() is None:
         raise ValueError("it has no zone")
@@ -199,8 +201,8 @@ def _copy_columns(row: ArchiveRow, clock: int) -> tuple[Any, ...]:
 
 
 def _future_time(available_at: str | None, clock: int) -> str | None:
-    """Return the time from which an event is available if it lies ahead. Return None if it has passed, or never comes,
-    as for dead records."""
+    """Return the time from which an event may be delivered, or None if it is not in the future."""
+    # None is also returned if the time never comes, as for dead records.
     try:
         due = None if available_at is None else parse_time(available_at)
     except ValueError:

@@ -32,8 +32,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class ImportRow:
-    """A row of the source table converted to an event, and its fields as the database stores them. `failed` is set if
-    it becomes a dead record."""
+    """A row of the source table converted to an event.
+
+    It has the event's fields as the database stores them. `failed` is set if it becomes a dead record."""
 
     key: str
     event: Event
@@ -42,19 +43,20 @@ class ImportRow:
 
     @property
     def size(self) -> int:
-        """The size of the event's payload in bytes, approximately."""
+        """The approximate size of the event's payload in bytes."""
         return len(self.fields[_TEXT] or self.fields[_BYTES] or b"")
 
     @property
     def content_type(self) -> str | None:
-        """The content type of the event's payload, as the database stores it. None stands for JSON."""
+        """The content type of the event's payload. None means JSON."""
+        # The database stores it in this form.
         stored: str | None = self.fields[_CONTENT_TYPE]
         return stored
 
 
 def build_import_row(found: SourceRow, max_payload: int) -> ImportRow:
-    """Convert a row of the source table to an event that can be published. Raise `PublishError`, with the reason, if
-    that is impossible."""
+    """Convert a row of the source table to an event. Raise `PublishError` if it cannot be published."""
+    # The error has the reason.
     if found.event_type is None:
         raise PublishError("its event_type is NULL: map another column, or give one to all by --set event_type=NAME")
     payload, content_type = _read_payload(found)
@@ -79,8 +81,8 @@ def build_import_row(found: SourceRow, max_payload: int) -> ImportRow:
 
 
 def copy_columns(entries: list[ImportRow], clock: int) -> Iterator[tuple[Any, ...]]:
-    """Yield the columns of each row for the database's COPY target `publish_copy_timed`. `clock` is the database's time
-    in microseconds since 1970."""
+    """Yield the columns of each row for the database's COPY target `publish_copy_timed`."""
+    # `clock` is the database's time in microseconds since 1970.
     now = _EPOCH + timedelta(microseconds=clock)
     for each in entries:
         times = each.event.available_at if each.failed is None else NEVER_TEXT, each.event.occurred_at or now
@@ -93,8 +95,8 @@ def _mark_failed(fields: EventColumns) -> tuple[Any, ...]:
 
 
 def _read_payload(found: SourceRow) -> tuple[Any, str | None]:
-    """Return the payload of a source row and its content type. Text is JSON and bytes are bytes, unless the content
-    type says otherwise."""
+    """Return the payload of a source row and its content type."""
+    # Text is JSON and bytes are bytes, unless the content type says otherwise.
     data = found.payload_bytes
     if data is None:
         text = found.payload_json if found.payload_text is None else found.payload_text
@@ -106,8 +108,7 @@ def _read_payload(found: SourceRow) -> tuple[Any, str | None]:
 
 
 def _parse_headers(text: str | None) -> dict[str, str] | None:
-    """Parse the headers of an event from a JSON object. Nulls are left out, and values other than texts are written as
-    JSON."""
+    # Nulls are left out, and values other than texts are written as JSON.
     if not text:
         return None
     try:
@@ -135,7 +136,9 @@ def _parse_event_id(text: str | None) -> UUID | None:
 
 
 def _available_at(found: SourceRow) -> datetime | None:
-    """Return the time from which an event may be delivered, or None (at once) if that is before the event occurred."""
+    """Return the time from which an event may be delivered. None means at once.
+
+    It is None if that time is before the event occurred."""
     due, occurred = found.available_at, found.occurred_at
     return None if due is None or (occurred is not None and due < occurred) else due
 

@@ -36,8 +36,9 @@ def methods_of(interceptor: Any) -> dict[str, Any]:
 
 
 class InterceptorMethods:
-    """The `before` and `after` methods of one interceptor, in the form that fits handlers of single events or of
-    batches."""
+    """The `before` and `after` methods of one interceptor, for single events or for lists.
+
+    The form fits handlers of single events or of batches."""
 
     def __init__(self, interceptor: Any, is_batch: bool) -> None:
         methods = methods_of(interceptor)
@@ -50,13 +51,14 @@ class InterceptorMethods:
         }
 
     def async_method(self) -> str | None:
-        """Return the name of the interceptor's first method that is `async def`, among the methods in use, or None."""
+        """Return the name of the interceptor's first method that is `async def`, or None."""
+        # Only the methods in use are considered.
         names = (name for name, method in self._methods.items() if method is not None and is_async(method))
         return next((f"{name}_batch" if self._takes_batch[name] else name for name in names), None)
 
     def before_calls(self, given: Any) -> Iterator[tuple[list[Any], Step]]:
-        """Yield the calls of the interceptor's `before` to make ahead of the handler, in order, each with the events
-        that it begins."""
+        """Yield the calls of the interceptor's `before` method to make ahead of the handler, in order."""
+        # Each comes with the events that it begins.
         events = given if self._is_batch else [given]
         before = self._methods["before"]
         if before is None:
@@ -70,8 +72,8 @@ class InterceptorMethods:
     def after_calls(
         self, begun_events: list[Any], outcome: Any, error: BaseException | None
     ) -> Iterator[tuple[list[Any], Step]]:
-        """Yield the calls of the interceptor's `after` to make when the handler has ended, in order, each with the
-        events that it ends."""
+        """Yield the calls of the interceptor's `after` method to make when the handler has ended, in order."""
+        # Each comes with the events that it ends.
         after = self._methods["after"]
         if after is None or not begun_events:
             return
@@ -85,8 +87,9 @@ class InterceptorMethods:
                 yield [event], partial(after, event, *((None, each) if has_own_error else (each, error)))
 
     def log_failure(self, events: list[Any]) -> None:
-        """Log the exception that an `after` method of the interceptor has just raised. It does not change the outcome
-        of the events."""
+        """Log the exception that an interceptor's `after` method has just raised.
+
+        It does not change the outcome of the events."""
         what = f"{len(events)} events from {text_of(events[0])}" if len(events) > 1 else text_of(events[0])
         level, more = log_rate_limiter.line(self.name, logging.ERROR)
         # The error may be an object whose own methods fail.
@@ -108,8 +111,8 @@ class InterceptorMethods:
 
 
 def wrap_methods(call: Call, hooks: InterceptorMethods) -> Call:
-    """Wrap a sync handler call so that the interceptor's `before` methods run ahead of it and its `after` methods when
-    it has ended."""
+    """Wrap a sync handler call in an interceptor's `before` and `after` methods."""
+    # The `before` methods run ahead of the call and the `after` methods when it has ended.
 
     def intercepted(given: Any, *more: Any) -> Any:
         begun_events: list[Any] = []
@@ -128,8 +131,8 @@ def wrap_methods(call: Call, hooks: InterceptorMethods) -> Call:
 
 
 def wrap_methods_async(call: Call, hooks: InterceptorMethods) -> Call:
-    """Wrap an async handler call so that the interceptor's `before` methods run ahead of it and its `after` methods
-    when it has ended."""
+    """Wrap an async handler call in an interceptor's `before` and `after` methods."""
+    # The `before` methods run ahead of the call and the `after` methods when it has ended.
 
     async def intercepted(given: Any, *more: Any) -> Any:
         begun_events: list[Any] = []
@@ -173,16 +176,16 @@ async def _call_afters_async(
 
 
 async def _await_if_needed(result: Any) -> None:
-    """Await the result of an interceptor method if it is awaitable, because methods around an `async def` handler may
-    be plain."""
+    # Methods around an `async def` handler may be plain.
     if isinstance(result, Awaitable):
         await result
 
 
 def wrap(call: Call, interceptors: Sequence[Any], *, is_async: bool, is_batch: bool) -> Call:
-    """Wrap the call of a handler in all interceptors, the first outermost. Return the call itself if there are none.
-    The result is a coroutine function if `is_async`. The first argument of the call is the event, or the list if
-    `is_batch`; other arguments are passed on. Raise RegistrationError if an async interceptor meets a sync handler."""
+    """Wrap the call of a handler in all interceptors, the first outermost."""
+    # Without interceptors, the call itself is returned. The result is a coroutine function if `is_async`. The first
+    # argument of the call is the event, or the list if `is_batch`; other arguments are passed on. RegistrationError is
+    # raised if an async interceptor meets a sync handler.
     wrapped = call
     for interceptor in reversed(interceptors):
         if not is_async and must_be_awaited(interceptor, is_batch=is_batch):
@@ -204,8 +207,9 @@ def wrap(call: Call, interceptors: Sequence[Any], *, is_async: bool, is_batch: b
 
 
 def must_be_awaited(interceptor: Any, *, is_batch: bool = False) -> bool:
-    """Return True if the interceptor works only around `async def` handlers, because it has async methods or is an
-    async context manager. `is_batch` chooses its methods for batch handlers."""
+    """Return True if the interceptor works only around `async def` handlers.
+
+    It then has async methods or is an async context manager. `is_batch` chooses its methods for batch handlers."""
     if methods_of(interceptor):
         return InterceptorMethods(interceptor, is_batch).async_method() is not None
     # Context managers of such a function or class support only `async with`.
@@ -217,7 +221,7 @@ ENTER_METHOD, AENTER_METHOD = "__enter__", "__aenter__"
 
 
 def wrap_manager(call: Call, manager: Call, is_batch: bool) -> Call:
-    """Wrap a sync handler call in the interceptor's context manager, which is entered for each event."""
+    """Wrap a sync handler call in an interceptor's context manager, which is entered for each event."""
 
     def intercepted(given: Any, *more: Any) -> Any:
         with ExitStack() as stack:
@@ -231,8 +235,9 @@ def wrap_manager(call: Call, manager: Call, is_batch: bool) -> Call:
 
 
 def wrap_manager_async(call: Call, manager: Call, is_batch: bool) -> Call:
-    """Wrap an async handler call in the interceptor's context manager, which is entered for each event, by `async with`
-    if it can be."""
+    """Wrap an async handler call in an interceptor's context manager, which is entered for each event.
+
+    It is entered by `async with` if it can be."""
 
     async def intercepted(given: Any, *more: Any) -> Any:
         async with AsyncExitStack() as stack:
@@ -260,8 +265,8 @@ def _build_context(manager: Call, event: Any, *entered: str) -> Any:
 
 
 def check(interceptor: Any) -> None:
-    """Raise RegistrationError if an object cannot be used as an interceptor, because of its methods or their
-    arguments."""
+    """Raise RegistrationError if an object cannot be used as an interceptor."""
+    # The reason is in its methods or their arguments.
     methods = methods_of(interceptor)
     if not methods:
         _check_manager(interceptor)

@@ -17,8 +17,10 @@ MAX_STALE = 60.0  # seconds
 
 
 class DatabaseCollector(Collector):
-    """A Prometheus collector for the database metrics of the given supervisors. With several databases, each series has
-    a label `database`. A database that does not answer loses only its own gauges."""
+    """A Prometheus collector that reads the backlog and other metrics of partbox from its databases.
+
+    With several databases, each series has a label `database`. A database that does not answer loses only its own
+    gauges."""
 
     def __init__(self, prefix: str, monitored: Sequence[MonitoredSupervisor]) -> None:
         self._prefix = prefix
@@ -29,14 +31,14 @@ class DatabaseCollector(Collector):
         ]
 
     def describe(self) -> list[Family]:
-        """Return no metric families. Prometheus therefore does not query the database when the collector is
-        registered."""
+        """Return no metric families, so that registering the collector does not query the database."""
         return []
 
     def collect(self) -> Iterator[Family]:
-        """Yield the database metrics, then `database_up` per database and the duration of the scrape. The probes of all
-        databases run at the same time, and the scrape waits at most `PROBE_TIMEOUT` seconds for all of them together. A
-        database that answers too late is shown with its latest result, if that is younger than `MAX_STALE` seconds."""
+        """Yield the metrics of all databases, `database_up` for each, and the duration of the scrape."""
+        # The probes of all databases run at the same time, and the scrape waits at most `PROBE_TIMEOUT` seconds for all
+        # of them together. A database that answers too late is shown with its latest result, if that is younger than
+        # `MAX_STALE` seconds.
         began = time.monotonic()
         asked = [each.probe.request() for each in self._monitored]
         yield from self._collect_meanwhile()
@@ -57,11 +59,12 @@ class DatabaseCollector(Collector):
 
 
 class NodeCollector(DatabaseCollector):
-    """A Prometheus collector for a worker node: it shows every metric in METRICS except those of the publishing
-    application."""
+    """A Prometheus collector of all metrics of one worker node.
+
+    It shows every metric in METRICS except those of the publishing application."""
 
     def _collect_meanwhile(self) -> Iterable[Family]:
-        """Return the metrics of the worker processes, read while the database probes still run."""
+        """Read the metrics of the worker processes while the database queries still run."""
         readings = [
             families.LabelledReading((*labels, families.label_value(each.subscription)), each.meters.reading())
             for labels, each in zip(self._labels, self._monitored, strict=True)
@@ -70,8 +73,9 @@ class NodeCollector(DatabaseCollector):
 
 
 def _usable_result(probe: DatabaseProbe, fetched: ProbeResult | None) -> ProbeResult | None:
-    """Return the result of a database probe to show in metrics: the fetched one, else a recent older one, else None. If
-    the probe was cut off because the database is slow, the last overview is used as long as it is recent."""
+    """Return the newest result of a database query that is fresh enough to show in metrics, or None."""
+    # The fetched result is preferred to a recent older one. If the probe was cut off because the database is slow, the
+    # last overview is used as long as it is recent.
     result = fetched or _if_recent(probe.latest)
     return _if_recent(probe.latest_overview) or result if result is not None and result.slow else result
 
@@ -81,7 +85,7 @@ def _if_recent(result: ProbeResult | None) -> ProbeResult | None:
 
 
 def build_registry(prefix: str, monitored: Sequence[MonitoredSupervisor]) -> CollectorRegistry:
-    """Return a Prometheus registry with one `NodeCollector` for all of the node's supervisors."""
+    """Return a Prometheus registry that shows the metrics of all supervisors on this node."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(NodeCollector(prefix, monitored))
     return registry

@@ -28,8 +28,9 @@ Provider = TypeVar("Provider")
 
 
 def operation(name: str, kind: Operation) -> dict[str, str]:
-    """Return the OpenTelemetry attributes for a messaging operation of this name and kind, with partbox as the
-    messaging system."""
+    """Return the OpenTelemetry attributes that describe a messaging operation.
+
+    They name partbox as the messaging system."""
     return {
         messaging.MESSAGING_SYSTEM: "partbox",
         messaging.MESSAGING_OPERATION_NAME: name,
@@ -40,9 +41,8 @@ def operation(name: str, kind: Operation) -> dict[str, str]:
 def provider_factory(
     given: Provider | Callable[[], Provider] | None, what: str, observer: str
 ) -> Callable[[], Provider] | None:
-    """Check the OpenTelemetry provider given to an observer, and return the function that makes it in a worker process,
-    or None for the global provider. Raise PartboxError for a provider object, which cannot be pickled for another
-    process."""
+    """Return a function that creates the OpenTelemetry provider in a worker process, or None for the global one."""
+    # Raise PartboxError for a provider object, which cannot be pickled for another process.
     if given is None or callable(given):
         return given
     raise PartboxError(

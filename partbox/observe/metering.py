@@ -33,7 +33,9 @@ from partbox.protocol.verdict import Verdict
 
 
 class Metering(Display):
-    """An observer that shows metrics at a meter provider, by default the global one.
+    """An observer that exports partbox's metrics through OpenTelemetry.
+
+    They go to a meter provider, by default the global one.
 
     A provider cannot be sent to worker processes that get their handlers from this process. Give a function that makes
     a provider in each process, or set the global provider in the module that they import. `histograms` cost ten
@@ -70,9 +72,10 @@ class Metering(Display):
 
 
 class Instruments:
-    """The OpenTelemetry instruments of one meter provider and name prefix: one for each metric, shared by all
-    collectors. The collectors run once for all instruments, and again when an instrument is read for the second
-    time."""
+    """The OpenTelemetry instruments for one meter provider and one prefix of metric names.
+
+    There is one for each metric, shared by all collectors. The collectors run once for all instruments, and again when
+    an instrument is read for the second time."""
 
     def __init__(self, meter: Meter, prefix: str) -> None:
         self._prefix = prefix
@@ -96,8 +99,8 @@ class Instruments:
             asked(name, [partial(self._observe, metric)], unit, metric.meaning)
 
     def show(self, collector: Collector) -> Callable[[], None]:
-        """Export the metrics of a collector through these instruments until the returned function is called. A second
-        call with the same collector adds nothing."""
+        """Export the metrics of a collector through these instruments until the returned function is called."""
+        # A second call with the same collector adds nothing.
         with self._lock:
             self._collectors = (*self._others_than(collector), collector)
         return partial(self._remove_collector, collector)
@@ -129,8 +132,9 @@ class Instruments:
 
 
 class HistogramRecorder(Observer):
-    """An observer that records the OpenTelemetry histograms of one worker. The values are recorded one by one, because
-    OpenTelemetry offers no other way."""
+    """An observer that records the OpenTelemetry histograms of one worker.
+
+    The values are recorded one by one, because OpenTelemetry offers no other way."""
 
     def __init__(self, histograms: dict[str, Histogram], subscription: str) -> None:
         self._ran = histograms["handler_seconds"].record
@@ -170,7 +174,8 @@ def _record(record: Callable[[float, dict[str, str]], None], values: Sequence[fl
 
 
 def _without_suffix(name: str) -> str:
-    """Return the name of a metric without the suffix for counters, which Prometheus exporters add themselves."""
+    """Return a metric's name without the suffix for counters."""
+    # Prometheus exporters add the suffix themselves.
     return name.removesuffix("_total")
 
 
@@ -181,8 +186,8 @@ _making = threading.Lock()
 
 
 def _instruments(provider: MeterProvider | None, prefix: str) -> Instruments:
-    """Return the OpenTelemetry instruments of a provider and prefix, shared by all outboxes of the process. Two
-    instruments with one name would be exported side by side."""
+    """Return the OpenTelemetry instruments for a provider and a name prefix."""
+    # All outboxes of the process share them, because two instruments with one name would be exported side by side.
     with _making:
         of = _known.setdefault(provider or _GLOBAL, {})
         if prefix not in of:

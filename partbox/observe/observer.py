@@ -18,8 +18,9 @@ QUICK = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The facts about a worker that starts, for observers: its subscription, the names of its handlers, and how many of
-    them may run at once."""
+    """The facts about a worker that starts, for observers.
+
+    They are its subscription, the names of its handlers, and how many of them may run at once."""
 
     subscription: str
     handlers: tuple[str, ...]
@@ -28,9 +29,11 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A run of events that one handler has delivered in a row on one thread or task. `seconds` is the time for all,
-    `slow` the time of each call of at least `QUICK`. `oldest` and `newest` are when the first and last event were
-    published, `ended` when the last was done, in Unix seconds."""
+    """A run of events that one handler has delivered successfully in a row, with its times.
+
+    The events ran on one thread or task. `seconds` is the time for all, `slow` the time of each call of at least
+    `QUICK`. `oldest` and `newest` are when the first and last event were published, `ended` when the last was done, in
+    Unix seconds."""
 
     handler: str
     count: int
@@ -43,9 +46,11 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The present load of a worker. `records` (at most `window`) are in memory and not yet passed by a saved cursor.
-    `lanes`, each with the events of one aggregate (or one partition if one thread runs all handlers), wait or run.
-    `running` counts handlers, `partitions` owned partitions."""
+    """The present load of a worker: its events in memory, running handlers and owned partitions.
+
+    `records` (at most `window`) are in memory and not yet passed by a saved cursor. `lanes`, each with the events of
+    one aggregate (or one partition if one thread runs all handlers), wait or run. `running` counts handlers,
+    `partitions` owned partitions."""
 
     records: int
     window: int
@@ -56,9 +61,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of sending messages to a broker: it has `acknowledged` some and `refused` others for good, and
-    `retried` ones will be sent again, with `error` as the last reason. If the worker stopped, the rest got no answer.
-    `seconds` is the time from sending to the answer."""
+    """The numbers of sent messages that a broker acknowledged, refused for good, or that will be sent again.
+
+    It has `acknowledged` some and `refused` others for good, and `retried` ones will be sent again, with `error` as the
+    last reason. If the worker stopped, the rest got no answer. `seconds` is the time from sending to the answer."""
 
     messages: int
     acknowledged: int
@@ -69,49 +75,62 @@ class Answer:
 
 
 class Observer:
-    """The base class of observers, which get notified of the publishing and delivery of events. Override the hooks that
-    you need. Times are in seconds. `handler` is always the handler's name."""
+    """A base class for code that gets notified when events are published and delivered.
+
+    Override the hooks that you need. Times are in seconds. `handler` is always the handler's name."""
 
     def publishing(self, events: Sequence[Event]) -> AbstractContextManager[Mapping[str, str] | None] | None:
-        """Wrap the writing of a batch of events in the publishing application, in the publisher's thread or task, after
-        the `before_publish` hooks. The context manager may yield headers, which are added to each event unless it has a
-        header of that name."""
+        """Wrap the writing of a batch of events in the publishing application. The context manager may yield headers to
+        add.
+
+        It runs in the publisher's thread or task, after the `before_publish` hooks. Yielded headers are added to each
+        event unless it has a header of that name."""
         return None
 
     def published(self, events: Sequence[Event]) -> None:
-        """Handle a batch of events that was written in the publishing application. Its transaction is still open and
-        may be rolled back."""
+        """Handle a batch of events that was just written. Its transaction is still open and may be rolled back.
+
+        This hook runs in the publishing application."""
 
     def started(self, worker: Started) -> None:
-        """Handle the start of a worker in this process. This hook is called once, before any other hook."""
+        """Handle the start of a worker in this process. It is called once, before any other hook."""
 
     def claimed(self, partition: int, epoch: int, pause: float | None) -> None:
-        """Handle the claim of a partition by this process, which delivers its events from now on. `pause` is the time
-        since the previous owner released the partition, or None if no owner did."""
+        """Handle the takeover of a partition: this process delivers its events from now on.
+
+        `pause` is the time since the previous owner released the partition, or None if no owner did."""
 
     def read(self, records: Sequence[tuple[int, int]], seconds: float, late_ids: int) -> None:
-        """Handle the records that a poll has read from the log, before they are handed over to handlers. `records` are
-        pairs of partition and id.
+        """Handle the events that a database query has just read, before handlers get them.
+
+        `records` are pairs of partition and id.
 
         `seconds` is the time that the poll took. Some of the records may be parked or finished already. `late_ids` is
         the length of the longest range of ids that was searched for records that committed late. Not called for a poll
         without records."""
 
     def handling(self, events: Sequence[DeliveredEvent], handler: str) -> AbstractContextManager[object] | None:
-        """Wrap each call of a handler, in the handler's thread or task. An exception of the handler passes through.
-        Only a batch handler gets more than one event. Overriding this hook slows down every event."""
+        """Wrap each call of a handler, in the handler's thread or task.
+
+        An exception of the handler passes through. Only a batch handler gets more than one event. Overriding this hook
+        slows down every event."""
         return None
 
     def sending(self, handler: str, messages: int) -> None:
-        """Handle the start of sending: a sink sends a number of messages to its broker. Called in the thread of the
-        event loop."""
+        """Handle the moment before messages are sent to a broker. Called in the thread of the event loop.
+
+        `messages` is the number of messages that the sink sends."""
 
     def answered(self, handler: str, answer: Answer) -> None:
-        """Handle the broker's answer to the messages that `sending` reported, or the end of the wait for an answer."""
+        """Handle the broker's answer to messages that were sent, or the end of the wait for it.
+
+        The messages are those that `sending` reported."""
 
     def settled(self, event: DeliveredEvent, handler: str, verdict: Verdict | None) -> None:
-        """Handle the outcome of one event, after `handling` or because an open circuit (the handler's downstream counts
-        as down) refused the event.
+        """Handle the outcome of one event for one handler.
+
+        The hook comes after `handling`, or because an open circuit (the handler's downstream counts as down) refused
+        the event.
 
         `verdict` is None if the event is done. Called for each event of a batch. Not called if the partition was lost,
         if the event failed while its partition was read anew, or after a timeout that could not end the handler.
@@ -123,41 +142,47 @@ class Observer:
     def parked(
         self, event: DeliveredEvent, handler: str, verdict: Verdict, error: BaseException | None, seconds: float | None
     ) -> None:
-        """Handle an event that did not succeed and is parked: set aside in a row of its own, until a retry or for good.
+        """Handle a failed event that is stored in a database row of its own, until a retry or for good.
 
         `verdict` has its state (dead, retrying, deferred), attempts, delay and error. `error` is the exception of the
         handler, if any, and `seconds` its run time, or None if it was not called. If an attempt was charged,
         `verdict.attempts == event.attempt`. Not called for events that wait behind this one."""
 
     def circuit(self, handler: str, is_open: bool) -> None:
-        """Handle the opening or closing of a handler's circuit in this process. An open circuit means that the
-        handler's downstream counts as down, a closed one that it counts as healthy again."""
+        """Handle the opening or closing of a handler's circuit breaker in this process.
 
-    def saved(self, partitions: int, parked: Mapping[str, int], seconds: float) -> None:
-        """Handle a save of the cursors (delivery positions) of several partitions. `parked` counts the parked records
-        by state, including records that wait behind another. `seconds` is the time on the server."""
-
-    def refused(self, partitions: int) -> None:
-        """Handle a write that the database refused because this process has lost partitions: other processes own that
-        number of them by now."""
-
-    def released(self, partition: int) -> None:
-        """Handle the release of a partition by this process to other processes, with no event left open."""
-
-    def forgotten(self, partition: int) -> None:
-        """Handle the loss of a database connection, after which the unfinished records of a partition will be read
+        An open circuit means that the handler's downstream counts as down, a closed one that it counts as healthy
         again."""
 
+    def saved(self, partitions: int, parked: Mapping[str, int], seconds: float) -> None:
+        """Handle a save of the delivery positions of several partitions.
+
+        `parked` counts the parked records by state, including records that wait behind another. `seconds` is the time
+        on the server."""
+
+    def refused(self, partitions: int) -> None:
+        """Handle a write that the database refused because other processes own the partitions by now.
+
+        `partitions` is their number."""
+
+    def released(self, partition: int) -> None:
+        """Handle the release of a partition by this process, with no event left unfinished."""
+
+    def forgotten(self, partition: int) -> None:
+        """Handle a lost database connection, after which a partition's unfinished events are read again."""
+
     def lost(self, partition: int) -> None:
-        """Handle the loss of a partition whose lease ended. The next owner delivers again every event that was not
-        saved."""
+        """Handle the loss of a partition whose lease ended. Its next owner delivers unsaved events again."""
 
     def loaded(self, load: Load) -> None:
         """Handle a report of this process's present load, which comes four times a second."""
 
     def planned(self, moved: int) -> None:
-        """Handle a plan of this node's supervisor to move a number of partitions to other processes."""
+        """Handle a plan of this node's supervisor to move partitions to other processes.
+
+        `moved` is the number of partitions."""
 
     def buried(self, instances: int) -> None:
-        """Handle the removal of a number of dead processes, of any node, by this node's supervisor. It frees their
-        partitions."""
+        """Handle the removal of dead processes by this node's supervisor, which frees their partitions.
+
+        `instances` is the number of processes. They may be of any node."""

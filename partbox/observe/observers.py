@@ -18,8 +18,10 @@ Hook = Callable[..., Any]
 
 
 class Observers(Observer):
-    """An observer that passes each notification on to the observers that override its hook. Methods for all hooks of
-    the protocol are generated below. A hook without listeners costs next to nothing."""
+    """A group of observers that passes each notification on to its members.
+
+    Only observers that override a hook are called. Methods for all hooks of the protocol are generated below. A hook
+    without listeners costs next to nothing."""
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
         self._observers = tuple(observers)
@@ -35,8 +37,7 @@ class Observers(Observer):
 
     @contextmanager
     def publishing(self, events: Sequence[Event]) -> Iterator[dict[str, str]]:
-        """Call the `publishing` hooks of all observers around the writing of a batch of events, and yield the headers
-        that they add to its events."""
+        """Call the `publishing` hooks of all observers around the writing of events, and yield the headers they add."""
         headers: dict[str, str] = {}
         with ExitStack() as stack:
             for hook in self._hooks["publishing"]:
@@ -76,8 +77,8 @@ for _name in _hook_names():
 
 
 def _valid_headers(yielded: Any) -> dict[str, str]:
-    """Return the headers that an observer yielded for published events. Headers that are not valid are logged and
-    dropped."""
+    """Return the valid headers that an observer yielded for published events."""
+    # Headers that are not valid are logged and dropped.
     try:
         return dict(checks.headers(yielded or {}))
     except Exception as error:
@@ -92,8 +93,9 @@ def _list_overrides(observers: Iterable[Observer], name: str) -> Iterator[Hook]:
 
 
 def _enter_hook(stack: ExitStack, name: str, hook: Hook, *arguments: object) -> Any:
-    """Call an observer's hook, enter the context manager that it returns, push the exit on the stack, and return the
-    value that the context manager yields."""
+    """Enter the context manager of an observer's hook, and return the value that it yields.
+
+    Its exit is pushed on the stack."""
     try:
         around = hook(*arguments)
         if around is None:

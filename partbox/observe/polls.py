@@ -18,8 +18,9 @@ Record = tuple[int, int]
 
 
 class PollSpan:
-    """The tracing span of one poll for new events, with counts of the records that it read: `left` unsettled,
-    `succeeded`, `failed`."""
+    """The tracing span of one query for new events, with counts of their outcomes.
+
+    Of the records that it read, `left` are unsettled, and the others `succeeded` or `failed`."""
 
     __slots__ = ("began", "failed", "left", "span", "succeeded")
 
@@ -30,16 +31,17 @@ class PollSpan:
         self.began = time.monotonic()
 
     def close(self) -> None:
-        """Store the counts of succeeded, failed and open records on the span of the poll, and end the span."""
+        """End the span, with the counts of succeeded, failed and open events as attributes."""
         unsettled = {"open.count": self.left} if self.left else {}
         self.span.set_attributes({"success.count": self.succeeded, "failure.count": self.failed, **unsettled})
         self.span.end()
 
 
 class OpenPollSpans:
-    """The tracing spans of a worker's polls that still have unsettled records. Any thread may call. A record held
-    behind another or put off is not settled: the span stays open until memory holds no records or the poll is `LONGEST`
-    seconds old, and counts the record in `open.count`."""
+    """The open tracing spans of a worker's queries for new events. Any thread may call.
+
+    They still have unsettled records. A record held behind another or put off is not settled: the span stays open until
+    memory holds no records or the poll is `LONGEST` seconds old, and counts the record in `open.count`."""
 
     def __init__(self, tracer: Tracer, subscription: str | None) -> None:
         self._tracer = tracer
@@ -53,7 +55,8 @@ class OpenPollSpans:
         self._empty_at: float | None = None
 
     def start_span(self, records: Iterable[Record], seconds: float) -> None:
-        """Start the tracing span of a poll that read these records. The poll took `seconds` and has just ended."""
+        """Start the tracing span of a query that read these events."""
+        # The poll took `seconds` and has just ended.
         pairs = list(records)
         known = {} if self._subscription is None else {SUBSCRIPTION: self._subscription}
         size = {COUNT: len(pairs), "batch.size": len(pairs)}
@@ -76,16 +79,16 @@ class OpenPollSpans:
                     self._count_down(before)
 
     def context(self, record: Record) -> SpanContext | None:
-        """Return the trace context of the poll that read this record. None if the span of the poll has ended, or if no
-        poll read the record from the log."""
+        """Return the trace context of the query that read this event, or None if there is no open span for it."""
+        # There is none if the span of the poll has ended, or if no poll read the record from the log.
         partition, id = record
         with self._lock:
             poll = self._open.get(partition, {}).get(id)
         return None if poll is None else poll.span.get_span_context()
 
     def settled(self, record: Record, success: bool | None) -> None:
-        """Count the outcome of a record on the span of its poll: done (True), failed (False) or put off (None). Only
-        the first call for a record counts."""
+        """Count an event's outcome on the span of its query: done (True), failed (False) or put off (None)."""
+        # Only the first call for a record counts.
         partition, id = record
         with self._lock:
             poll = self._open.get(partition, {}).pop(id, None)
@@ -95,21 +98,23 @@ class OpenPollSpans:
                 self._count_down(poll)
 
     def drop(self, partition: int) -> None:
-        """Remove the open records of a partition from the spans of their polls. They will not be settled in this
-        process."""
+        """Remove the open events of a partition from the tracing spans of their queries.
+
+        They will not be settled in this process."""
         with self._lock:
             for poll in self._open.pop(partition, {}).values():
                 self._count_down(poll)
 
     def end_stale(self, records: int) -> None:
-        """End the poll spans that are too old, and all spans after two checks in a row in which memory held no records
-        (`records` is 0). The first such check ends no spans, because outcomes may still be on their way."""
+        """End the tracing spans that are too old, and all spans once no events are left in memory."""
+        # All spans end after two checks in a row in which memory held no records (`records` is 0). The first such check
+        # ends no spans, because outcomes may still be on their way.
         now = time.monotonic()
         before, self._empty_at = self._empty_at, None if records else (self._empty_at or now)
         self.end_before(max(now - LONGEST, before if before and not records else 0.0))
 
     def end_before(self, before: float = math.inf) -> None:
-        """End the tracing spans of polls that began before a time in monotonic seconds."""
+        """End the tracing spans that began before a time in monotonic seconds."""
         with self._lock:
             over = {poll for poll in self._polls if poll.began < before}
             if not over:

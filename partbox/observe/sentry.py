@@ -45,7 +45,9 @@ _TRACE = re.compile(r"(?:00-)?([0-9a-f]{32})-([0-9a-f]{16})(?:-|$)")
 
 
 class Sentry(Observer):
-    """An observer that reports failing events to Sentry, with the client that `sentry_sdk.init` has made.
+    """An observer that reports failed events to Sentry.
+
+    It uses the client that `sentry_sdk.init` has made.
 
     For each cause, ten reports within ten seconds are sent, then one every ten seconds, which counts the others.
     `retries` also reports attempts that will be repeated, as warnings beside the errors for dead events. `setup` is
@@ -62,8 +64,7 @@ class Sentry(Observer):
 
     @contextmanager
     def publishing(self, events: Sequence[Event]) -> Iterator[dict[str, str]]:
-        """Add the current Sentry trace to the headers of published events, so that their delivery belongs to that
-        trace."""
+        """Add the current Sentry trace to the headers of published events, so that delivery joins that trace."""
         trace = sentry_sdk.get_traceparent() if sentry_sdk.get_client().is_active() else None
         yield {HEADER: trace} if trace else {}
 
@@ -123,8 +124,8 @@ def _event_context(event: DeliveredEvent) -> dict[str, object]:
 
 
 def _exception_values(verdict: Verdict, error: BaseException | None) -> list[dict[str, Any]]:
-    """Return a failed event's error and the error's causes in Sentry's form. If the handler returned a verdict instead
-    of raising, return the verdict in that form."""
+    """Return an event's error and its causes in the format of Sentry."""
+    # If the handler returned a verdict instead of raising, return the verdict in that form.
     if error is None:
         found = [{"type": _name(verdict, error), "value": verdict.error or "", "mechanism": {"type": "partbox"}}]
     else:
@@ -154,14 +155,14 @@ def _trace_of(event: DeliveredEvent) -> dict[str, dict[str, str]]:
 
 @cache
 def _hide_variables() -> None:
-    """Remove local variables, which hold payloads, from all Sentry reports of this process whose stacks go through
-    partbox."""
+    """Remove local variables from Sentry reports, because they hold payloads."""
+    # This applies to all reports of this process whose stacks go through partbox.
     add_global_event_processor(_without_variables)
 
 
 def _without_variables(event: Any, hint: dict[str, Any]) -> Any:
-    """Return a Sentry report without local variables. Return None, which drops the report, for a log line about a
-    failure that is reported anyway."""
+    """Return a Sentry report without local variables, or None if the failure is reported anyway."""
+    # None drops the report, for a log line about such a failure.
     if getattr(hint.get("log_record"), "event", None) in REPORTED_EVENTS:
         return None
     options = sentry_sdk.get_client().options

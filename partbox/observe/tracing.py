@@ -61,8 +61,10 @@ _propagator = TraceContextTextMapPropagator()
 
 @dataclass(slots=True)
 class _HandlerSpan:
-    """The tracing span of a handler's call. `ended` is when the handler returned, in nanoseconds, and `left` the number
-    of its events that are not settled. `outcome` is "done" or the state of the first event that is not done."""
+    """The tracing span of one call of a handler.
+
+    `ended` is when the handler returned, in nanoseconds, and `left` the number of its events that are not settled.
+    `outcome` is "done" or the state of the first event that is not done."""
 
     span: Span
     left: int
@@ -72,7 +74,7 @@ class _HandlerSpan:
     outcome: str | None = None
 
     def settle(self, verdict: Verdict | None) -> None:
-        """Record the outcome of one event of the handler's call. The outcome of the last event ends the span."""
+        """Record the outcome of one event of the handler's call. The last one ends the span."""
         if verdict is not None and verdict.state in FAILED and not self.raised:
             self.span.set_status(StatusCode.ERROR, verdict.error or verdict.state)
             self.span.set_attribute(ERROR, verdict.state)
@@ -84,8 +86,8 @@ class _HandlerSpan:
             self.close()
 
     def close(self) -> None:
-        """End the tracing span of the handler's call, unless it has ended. Other events of the batch may still point to
-        it."""
+        """End the tracing span of the handler's call, unless it has ended."""
+        # Other events of the batch may still point to it.
         if self.is_closed:
             return
         self.is_closed = True
@@ -95,8 +97,9 @@ class _HandlerSpan:
 
 
 class Tracing(Observer):
-    """An observer that makes OpenTelemetry spans for publishing, polling and handling, by default with the global
-    tracer provider.
+    """An observer that creates OpenTelemetry spans for publishing, polling and handling.
+
+    By default they go to the global tracer provider.
 
     A provider cannot be sent to worker processes that get their handlers from this process. Give a function that makes
     one there, or set the global provider in the module that they import. If the process instruments psycopg,
@@ -205,8 +208,8 @@ class Tracing(Observer):
             handled.settle(verdict)
 
     def _end_unsettled(self) -> None:
-        """End the tracing spans of handler calls whose outcome never came, because of a lost partition or a rolled-back
-        transaction."""
+        """End the spans of handler calls whose outcome will never come."""
+        # The reason is a lost partition or a rolled-back transaction.
         is_closed = time.time_ns() - int(UNSETTLED * 1e9)
         with self._lock:
             keys = [key for key, each in self._handled.items() if each.ended is not None and each.ended < is_closed]
@@ -215,13 +218,14 @@ class Tracing(Observer):
             handled.close()
 
     def _parent(self, events: Sequence[DeliveredEvent]) -> Context:
-        """Return the trace context in which a handler's span starts: the context of the publish if the call joins that
-        trace, else an empty one for a trace of its own."""
+        """Return the trace context in which a handler's span starts.
+
+        It is the context of the publish if the call joins that trace, else an empty one for a trace of its own."""
         published = published_in(events[0]) if self._joins and len(events) == 1 else None
         return Context() if published is None else trace.set_span_in_context(NonRecordingSpan(published), Context())
 
     def _links(self, events: Sequence[DeliveredEvent]) -> list[Link]:
-        """Return span links from a handler's call to the polls and publishes that its events came from, each once."""
+        """Return span links from a handler's call to the queries and publishes of its events, each once."""
         contexts: dict[tuple[int, int], Link] = {}
         for event in events:
             for context, what in (
@@ -261,16 +265,16 @@ def _record(event: DeliveredEvent) -> tuple[int, int]:
 
 
 def _success(verdict: Verdict | None) -> bool | None:
-    """Convert the verdict on an event into the outcome that a poll's span counts: True if the event is done, False if
-    it failed, None if it was put off."""
+    """Convert an event's outcome for tracing: True if done, False if failed, None if put off."""
+    # The span of the event's poll counts this.
     if verdict is None:
         return True
     return False if verdict.state in FAILED else None
 
 
 def headers_for(events: Sequence[Event]) -> dict[str, str]:
-    """Return the current trace context as headers for events to be published, empty outside a trace. The trace state is
-    left out if an event has a trace parent of its own, which the state would not belong to."""
+    """Return the current trace context as event headers. They are empty outside a trace."""
+    # The trace state is left out if an event has a trace parent of its own, which the state would not belong to.
     headers: dict[str, str] = {}
     _propagator.inject(headers)
     if STATE in headers and any(PARENT in event.headers for event in events):
@@ -279,8 +283,8 @@ def headers_for(events: Sequence[Event]) -> dict[str, str]:
 
 
 def published_in(event: DeliveredEvent) -> SpanContext | None:
-    """Return the trace context in which an event was published, read from its headers. Return None if they hold no
-    valid one."""
+    """Return the trace context in an event's headers, or None if they hold no valid one."""
+    # The event was published in this context.
     try:
         headers = event.headers
     # An event that partbox did not write may have invalid headers.
@@ -303,8 +307,8 @@ def _span_name(operation: str, about: dict[str, Any]) -> str:
 
 
 def _handle_attributes(events: Sequence[DeliveredEvent], handler: str) -> dict[str, Any]:
-    """Return the OpenTelemetry attributes of a handler's call. The call of a batch has no partition, attempt or
-    epoch."""
+    """Return the OpenTelemetry attributes of a handler's call."""
+    # The call of a batch has no partition, attempt or epoch.
     first, *more = events
     found = {**operation("handle", Operation.PROCESS), **_event_attributes(events)}
     found |= {SUBSCRIPTION: first.subscription, "partbox.handler": handler}
@@ -314,7 +318,7 @@ def _handle_attributes(events: Sequence[DeliveredEvent], handler: str) -> dict[s
 
 
 def _event_attributes(events: Sequence[Event] | Sequence[DeliveredEvent]) -> dict[str, Any]:
-    """Return the OpenTelemetry attributes of events. They never contain a payload, an aggregate id or a tenant."""
+    """Return the OpenTelemetry attributes of events, without payload, aggregate id or tenant."""
     types = {each.event_type for each in events}
     return {
         **({DESTINATION: events[0].event_type} if len(types) == 1 else {}),

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 
 class Operations:
-    """The operator commands of an outbox: read statistics, and change dead records, blocked keys, subscriptions and
-    limits. They act on the schema that `settings` name, in the database of `dsn`. `dsn` has the forms that
+    """The operator commands of an outbox: read statistics, and change failed events, blocked keys, subscriptions and
+    limits.
+
+    The commands act on the schema that `settings` name, in the database of `dsn`. `dsn` has the forms that
     `partbox.outbox` describes."""
 
     def __init__(self, dsn: str | Callable[[], str] | None, settings: "Settings") -> None:
@@ -36,26 +38,29 @@ class Operations:
 
     @property
     def settings(self) -> "Settings":
-        """The settings of this outbox, unchanged since they were loaded."""
+        """The settings of this outbox, which do not change after loading."""
         return self._database.settings
 
     @property
     def dsn(self) -> str:
-        """The connection string of the database at present, in a form that libpq understands. If the DSN was given as a
-        callable, each access calls it. If the DSN is an `embedded:` one, its server is started."""
+        """The database connection string of this outbox, in a form that libpq understands.
+
+        If the DSN was given as a callable, each access calls it. If the DSN is an `embedded:` one, its server is
+        started."""
         return self._database.resolve()()
 
     @property
     def dead(self) -> "DeadRecords":
-        """Commands that list, replay and discard dead records, which are events whose delivery was given up."""
+        """Commands that list, replay and discard dead records (events whose delivery was given up)."""
         from partbox.operations.dead import DeadRecords
 
         return DeadRecords(lambda: self.dsn, self.settings)
 
     @property
     def blocked(self) -> "BlockedKeys":
-        """Commands on blocked keys: list the keys, retry the head (the record that later events of the key wait for),
-        or skip it."""
+        """Commands that list blocked keys, and that retry or skip the failed event that blocks a key.
+
+        Later events of a blocked key wait for its head, the first record that is not delivered."""
         from partbox.operations.blocked import BlockedKeys
 
         return BlockedKeys(lambda: self.dsn, self.settings)
@@ -69,60 +74,64 @@ class Operations:
 
     @property
     def limits(self) -> "LimitedHandlers":
-        """Commands that list, set and reset the limits of handlers: calls per second, and concurrent calls."""
+        """Commands that set and show the rate limits and concurrency limits of event handlers."""
         from partbox.operations.limits import LimitedHandlers
 
         return LimitedHandlers(lambda: self.dsn, self.settings, self._limitable)
 
     def _limitable(self, subscription: str) -> Collection[str]:
-        """Return the names of a subscription's handlers whose calls can be limited, as far as this process knows
-        them."""
+        """Return the names of a subscription's handlers that can have a rate or concurrency limit."""
+        # Only handlers that this process knows are returned.
         return ()
 
     @property
     def actions(self) -> "Actions":
-        """The log of the changes that operators have made."""
+        """The audit log of the changes that operators have made to the outbox."""
         from partbox.operations.actions import Actions
 
         return Actions(lambda: self.dsn, self.settings)
 
     @staticmethod
     def acting_as(identity: str | None) -> AbstractContextManager[None]:
-        """Record the operator commands that run within this context, in this thread or task and on any outbox, as
-        actions of the user `identity`. A program that embeds partbox passes the name of its user. None stands for the
-        user of the process, which is also the default. An identity is cut after 200 characters. Raise PartboxError if
-        it is no text, or empty."""
+        """Attribute the operator commands in this context to the user `identity`. None means the user of the process.
+
+        The identity is recorded with the actions of this thread or task, on any outbox. A program that embeds partbox
+        passes the name of its user. The user of the process is also the default. An identity is cut after 200
+        characters. Raise PartboxError if it is no text, or empty."""
         from partbox.db.operator.actions import acting_as
 
         return acting_as(identity)
 
     @property
     def stats(self) -> "Stats":
-        """Commands that read statistics: the number of records in each status, partitions and processes, and records
-        page by page."""
+        """Commands that read statistics: records by status, partitions and worker processes.
+
+        They also return the records themselves, page by page."""
         from partbox.operations.stats import Stats
 
         return Stats(lambda: self.dsn, self.settings)
 
     @property
     def records(self) -> "RecordSearch":
-        """Commands that search for records of the log, and return each with the history of its delivery."""
+        """Commands that search the log for records and show the delivery history of each."""
         from partbox.operations.records import RecordSearch
 
         return RecordSearch(lambda: self.dsn, self.settings)
 
     @property
     def inbox(self) -> "Inbox":
-        """The inbox, a table in which consumers store the ids of events that they have handled, so that a repeated
-        delivery has no effect. See `partbox.inbox`."""
+        """The inbox table, in which consumers store the ids of handled events to detect duplicates.
+
+        A repeated delivery then has no effect. See `partbox.inbox`."""
         from partbox.inbox import Inbox
 
         return Inbox(self.settings.schema_name)
 
     def purge(self, dry_run: bool = False) -> "Purged":
-        """Delete expired records, idempotency keys and inbox rows, or only count them if `dry_run` is set. Records that
-        any subscription still needs, even a paused one, are kept. Workers purge every `purge_interval` by themselves.
-        Raise SchemaError or psycopg.Error; rows that were deleted before the error stay deleted."""
+        """Delete expired records, idempotency keys and inbox rows. With `dry_run`, only count them.
+
+        Records that any subscription still needs, even a paused one, are kept. Workers purge every `purge_interval` by
+        themselves. Raise SchemaError or psycopg.Error; rows that were deleted before the error stay deleted."""
         from partbox.operations.purge import purge
 
         if not isinstance(dry_run, bool):
@@ -130,8 +139,9 @@ class Operations:
         return purge(lambda: self.dsn, self.settings, dry_run=dry_run, by_hand=True)
 
     def rebase(self, *, force: bool = False, timeout: Length = 60.0) -> "Rebased":
-        """Adapt an outbox whose schema was restored from a dump, or copied by logical replication, to the transaction
-        ids of its present database cluster.
+        """Adapt an outbox that was restored or copied into another database cluster to the transaction ids there.
+
+        The schema may have been restored from a dump, or copied by logical replication.
 
         Workers then deliver all records that were undelivered when the copy was made. Stop the workers first. The
         rebase waits for publishers at most `timeout` (seconds, a timedelta, or a text such as "2m"), and publishers
@@ -157,7 +167,9 @@ class Operations:
         dry_run: bool = False,
         skip_bad: bool = False,
     ) -> "ImportResult":
-        """Import the rows of another outbox's table as events, each row once. The table itself is not changed.
+        """Import the rows of another outbox's table as events, each row only once.
+
+        The table itself is not changed.
 
         `columns` and `constants` are keyed by fields of an event. Rows become records in the order of the columns
         `order`. A row with a status in `failed` becomes a dead record, a row with a status in `done` is left out.

@@ -26,7 +26,8 @@ class _Verbs:
 
 
 class AsyncVerb(Generic[P, R]):
-    """A descriptor that wraps a synchronous command as a coroutine method, which runs the command in a thread.
+    """A descriptor that turns a synchronous command into a coroutine method, which runs it in a thread.
+
     Parameters, result and errors stay the same."""
 
     def __init__(self, verb: Callable[Concatenate[Any, P], R]) -> None:
@@ -41,7 +42,7 @@ class AsyncVerb(Generic[P, R]):
 
 
 class AsyncDeadRecords(_Verbs):
-    """The commands of `DeadRecords` as coroutines: list, replay and discard dead records from asyncio."""
+    """An asyncio version of `DeadRecords`: list, replay and discard events whose delivery was given up."""
 
     list = AsyncVerb(DeadRecords.list)
     groups = AsyncVerb(DeadRecords.groups)
@@ -54,7 +55,7 @@ class AsyncDeadRecords(_Verbs):
 
 
 class AsyncBlockedKeys(_Verbs):
-    """The commands of `BlockedKeys` as coroutines: list, retry and skip blocked keys from asyncio."""
+    """An asyncio version of `BlockedKeys`: list the keys whose events wait for a failed one, retry it or skip it."""
 
     list = AsyncVerb(BlockedKeys.list)
     groups = AsyncVerb(BlockedKeys.groups)
@@ -63,8 +64,7 @@ class AsyncBlockedKeys(_Verbs):
 
 
 class AsyncSubscriptions(_Verbs):
-    """The commands of `Subscriptions` as coroutines: create, list, pause, resume, replay and drop subscriptions from
-    asyncio."""
+    """An asyncio version of `Subscriptions`: create, list, pause, resume, replay and drop subscriptions."""
 
     create = AsyncVerb(Subscriptions.create)
     list = AsyncVerb(Subscriptions.list)
@@ -75,7 +75,7 @@ class AsyncSubscriptions(_Verbs):
 
 
 class AsyncLimitedHandlers(_Verbs):
-    """The commands of `LimitedHandlers` as coroutines: list, set and reset the limits of handlers from asyncio."""
+    """An asyncio version of `LimitedHandlers`: list, set and reset the limits of event handlers."""
 
     list = AsyncVerb(LimitedHandlers.list)
     set = AsyncVerb(LimitedHandlers.set)
@@ -83,13 +83,13 @@ class AsyncLimitedHandlers(_Verbs):
 
 
 class AsyncActions(_Verbs):
-    """The commands of `Actions` as coroutines: list the logged operator actions from asyncio."""
+    """An asyncio version of `Actions`: list the logged operator actions."""
 
     list = AsyncVerb(Actions.list)
 
 
 class AsyncStats(_Verbs):
-    """The commands of `Stats` as coroutines: read the statistics of an outbox from asyncio."""
+    """An asyncio version of `Stats`: read the statistics of an outbox."""
 
     overview = AsyncVerb(Stats.overview)
     cluster = AsyncVerb(Stats.cluster)
@@ -102,15 +102,16 @@ class AsyncStats(_Verbs):
 
 
 class AsyncRecordSearch(_Verbs):
-    """The commands of `RecordSearch` as coroutines: find records and their history from asyncio."""
+    """An asyncio version of `RecordSearch`: find records and their delivery history."""
 
     find = AsyncVerb(RecordSearch.find)
 
 
 class AsyncOperations(_Verbs):
-    """The operator commands of an outbox for asyncio, such as `await outbox.aio.dead.list()`. Parameters, results and
-    errors are the same as in `Operations`. If the task is cancelled, the command continues in its thread to the end,
-    and its changes are made and recorded. `progress` callbacks run in that thread."""
+    """The operator commands of an outbox as coroutines for asyncio, such as `await outbox.aio.dead.list()`.
+
+    Parameters, results and errors are the same as in `Operations`. If the task is cancelled, the command continues in
+    its thread to the end, and its changes are made and recorded. `progress` callbacks run in that thread."""
 
     purge = AsyncVerb(Operations.purge)
     rebase = AsyncVerb(Operations.rebase)

@@ -30,8 +30,9 @@ Moment = datetime | str
 
 
 class ArgumentError(PartboxError):
-    """An error that reports an invalid argument of an operator command. `name` is the argument's name in Python; a
-    command line replaces it by its own option."""
+    """An error for an invalid argument of an operator command.
+
+    `name` is the argument's name in Python; a command line replaces it by its own option."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name} {reason}")
@@ -39,26 +40,25 @@ class ArgumentError(PartboxError):
         self.reason = reason
 
     def __reduce__(self) -> tuple[type["ArgumentError"], tuple[str, str]]:
-        """Return the arguments from which pickle rebuilds the error. By default pickle would call the class with the
-        message alone."""
+        # By default pickle would call the class with the message alone.
         return ArgumentError, (self.name, self.reason)
 
 
 def _is_whole(value: object, least: int = 1) -> TypeGuard[int]:
-    """Return True if the value is an int, not a bool, between `least` and the largest bigint of PostgreSQL."""
+    """Return True if the value is an int from `least` to the largest bigint of PostgreSQL. A bool is no int here."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MAX_BIGINT
 
 
 def limit(value: int) -> int:
-    """Return the `limit` argument of a command unchanged. Raise ArgumentError unless it is a whole number above 0."""
+    """Return the `limit` argument of a command unchanged. Raise ArgumentError unless it is a positive int."""
     if not _is_whole(value):
         raise ArgumentError("limit", f"{value!r} must be a whole number above 0")
     return value
 
 
 def handlers_loop(value: object) -> bool:
-    """Check the `loop` argument: "own" or None. Return True for "own", which runs async handlers in an event loop of
-    their own. None runs them in the loop that enters the worker."""
+    """Return True if async handlers get an event loop of their own (`loop="own"`), False for None."""
+    # None runs them in the loop that enters the worker. Any other value is refused.
     if value not in (None, "own"):
         raise PartboxError(
             f"loop = {value!r} is invalid: give 'own', or nothing for the event loop that enters `async with`"
@@ -67,23 +67,23 @@ def handlers_loop(value: object) -> bool:
 
 
 def count(name: str, value: int | None, default: int) -> int:
-    """Check a number of processes, or of concurrent handlers, and return it. None stands for `default`. Raise
-    PartboxError unless the number is whole and at least 1."""
+    """Validate a number of processes or concurrent handlers. None means `default`."""
+    # PartboxError is raised unless the number is whole and at least 1.
     if value is not None and not _is_whole(value):
         raise PartboxError(f"{name} = {value!r} is invalid: give a whole number from 1")
     return default if value is None else value
 
 
 def after(value: int | None) -> int | None:
-    """Check the record id after which a page of a listing begins, and return it. None stands for the first page."""
+    """Validate the record id after which a page of a listing begins. None means the first page."""
     if value is not None and not _is_whole(value, 0):
         raise ArgumentError("after", f"{value!r} must be the last record id of the page before")
     return value
 
 
 def length(name: str, value: Length) -> float:
-    """Convert a length of time, such as a timedelta or "2h", to seconds. Raise ArgumentError with the argument's name
-    if it is invalid."""
+    """Convert a duration such as a timedelta or "2h" to seconds. Raise ArgumentError if it is invalid."""
+    # The error has the argument's name.
     try:
         return seconds(value)
     except ValueError as error:
@@ -91,8 +91,8 @@ def length(name: str, value: Length) -> float:
 
 
 def bound(name: str, value: Bound | None) -> datetime | float | None:
-    """Check the start or end of a period and return it: a time with a zone as a datetime, a length such as "2h" as
-    seconds ago, None as None."""
+    """Convert the start or end of a time range: to a datetime, or to seconds ago for a duration such as "2h"."""
+    # A datetime must have a time zone. None is returned as None.
     if value is None:
         return None
     with suppress(ValueError):
@@ -108,19 +108,20 @@ def _apply_rule(check: Callable[[str, Any], str], name: str, value: object) -> s
 
 
 def kind(name: str, value: str | Enum) -> str:
-    """Return an event type or aggregate type as text. Raise ArgumentError if publishing would not accept it."""
+    """Validate an event type or aggregate type and return it as text. Raise ArgumentError if it is invalid."""
+    # The same types are accepted as in publishing.
     return _apply_rule(checks.kind, name, value)
 
 
 def event_type(name: str, value: str | Enum | type[Instance]) -> str:
-    """Return the name of an event type as text. A class decorated with `@partbox.event` stands for its name. Raise
-    ArgumentError if the name is invalid."""
+    """Return the name of an event type, given as text or as a class with `@partbox.event`. Raise ArgumentError if
+    invalid."""
     return _apply_rule(type_name, name, value)
 
 
 def aggregate_id(value: AggregateId) -> str:
-    """Return an aggregate id as text. An int or a UUID is converted. Raise PartboxError if publishing would not accept
-    the id."""
+    """Convert an aggregate id (text, int or UUID) to text. Raise PartboxError if it is invalid."""
+    # The same ids are accepted as in publishing.
     try:
         return checks.identity("aggregate_id", value)
     except PublishError as error:
@@ -128,13 +129,13 @@ def aggregate_id(value: AggregateId) -> str:
 
 
 def text(name: str, value: str) -> str:
-    """Return a text argument unchanged. Raise ArgumentError if PostgreSQL cannot store it."""
+    """Return a text unchanged. Raise ArgumentError if PostgreSQL cannot store it."""
     return _apply_rule(checks.text, name, value)
 
 
 def group(value: int | str) -> int:
-    """Convert the number of a group of dead records, which may be negative, to an int. Raise PartboxError if it is
-    invalid. The message shows at most 40 characters of a string and nothing of any other value."""
+    """Convert the number of a group of dead records to an int. Raise PartboxError if it is invalid."""
+    # The number may be negative. The message shows at most 40 characters of a string and nothing of any other value.
     number = int(value) if isinstance(value, str) and GROUP_PATTERN.fullmatch(value) else value
     if not _is_whole(number, -MAX_BIGINT - 1):
         reason = repr(value[:40]) if isinstance(value, str) else "given"
@@ -143,8 +144,8 @@ def group(value: int | str) -> int:
 
 
 def record_or_event(value: Id) -> int | UUID:
-    """Parse an id given as a number, a string or a UUID. Return an int for a record id, a UUID for an event id. Raise
-    PartboxError for anything else."""
+    """Parse an id: return an int for a record id, a UUID for an event id. Raise PartboxError for anything else."""
+    # The id may be a number, a string or a UUID.
     match value:
         case UUID():
             return value
@@ -163,15 +164,16 @@ def record_or_event(value: Id) -> int | UUID:
 
 
 class StartPosition(NamedTuple):
-    """The position at which a new subscription starts: the beginning of the log, a publishing time, or now if neither
-    is set."""
+    """The position in the log at which a new subscription starts: the beginning, a publishing time, or now.
+
+    It is now if neither of the two fields is set."""
 
     beginning: bool
     since: datetime | None
 
 
 class ReplayPosition(NamedTuple):
-    """The position from which a subscription replays: a record id or a time."""
+    """The position from which a subscription delivers events again: a record id or a time."""
 
     from_id: int | None
     from_time: datetime | None
@@ -181,8 +183,8 @@ class ReplayPosition(NamedTuple):
 
 
 def subscription_name(value: str) -> str:
-    """Return the name for a new subscription unchanged. Raise ArgumentError unless it has at most 100 printable
-    characters, without blanks at either end."""
+    """Validate the name of a new subscription and return it. Raise ArgumentError if it is invalid."""
+    # A name has at most 100 printable characters, without blanks at either end.
     kind("subscription", value)
     if len(value) > MAX_NAME_LENGTH:
         raise ArgumentError(
@@ -196,8 +198,8 @@ def subscription_name(value: str) -> str:
 
 
 def event_types(values: Iterable[str | Enum | type[Instance]] | None) -> list[str] | None:
-    """Check the event types that a new subscription is limited to. Return them sorted and without duplicates, or None
-    for all types."""
+    """Validate the event types that a new subscription is limited to, and return them sorted. None means all types."""
+    # Duplicates are removed.
     if values is None:
         return None
     if isinstance(values, str | Enum) or event_type_of(values) is not None:
@@ -211,8 +213,8 @@ def event_types(values: Iterable[str | Enum | type[Instance]] | None) -> list[st
 
 
 def time_with_zone(what: str, value: Moment) -> datetime:
-    """Parse a time from a datetime or from ISO 8601. Raise ArgumentError, which names it `what`, if it is invalid or
-    has no time zone."""
+    """Parse a time from a datetime or ISO 8601 text. Raise ArgumentError if it is invalid or has no time zone."""
+    # `what` names the value in the error.
     if not isinstance(value, str | datetime):
         raise ArgumentError(what, f"must be a datetime, not {type(value).__name__} {value!r}: convert it")
     return _require_zone(what, value, f"{value!r} is no time: write it in ISO 8601, such as 2026-01-31T09:00:00Z")
@@ -230,7 +232,7 @@ def _require_zone(name: str, value: object, otherwise: str) -> datetime:
 
 
 def start_position(value: Moment) -> StartPosition:
-    """Parse the position at which a new subscription starts: "beginning", "now" or a time."""
+    """Parse the start position of a new subscription: "beginning", "now" or a time."""
     if value in ("beginning", "now"):
         return StartPosition(value == "beginning", None)
     try:
@@ -240,7 +242,7 @@ def start_position(value: Moment) -> StartPosition:
 
 
 def replay_position(from_id: int | None, from_time: Moment | None) -> ReplayPosition:
-    """Check that exactly one of a record id and a time is given, and return it as the position from which to replay."""
+    """Build the position from which to replay from a record id or a time. Exactly one of them must be given."""
     if (from_id is None) == (from_time is None):
         raise PartboxError(f"from_id {from_id!r}, from_time {from_time!r}: give one of the two")
     if from_time is not None:
@@ -251,7 +253,7 @@ def replay_position(from_id: int | None, from_time: Moment | None) -> ReplayPosi
 
 
 def parse_position(text: str) -> ReplayPosition:
-    """Parse a replay position from the text of a command line: digits are a record id, anything else is a time."""
+    """Parse a replay position from command-line text: digits are a record id, anything else is a time."""
     if not (text.isascii() and text.isdecimal()):
         return replay_position(None, text)
     # int() of thousands of digits is slow, and refused by Python above a limit.

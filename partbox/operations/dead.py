@@ -25,8 +25,9 @@ Act = Callable[[Conn, str, str, list[int], DeadFilters | None], int]
 
 
 class DeadChoice(TypedDict, total=False):
-    """Keyword arguments that select dead records: filters besides `event_type`, and the subscription. A filter that is
-    missing or None matches all records."""
+    """Keyword arguments that select dead records. A filter that is missing or None matches all records.
+
+    They are the filters besides `event_type`, and the subscription."""
 
     aggregate_type: str | Enum | None
     aggregate_id: str | None
@@ -50,8 +51,9 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
 
 
 class DeadRecords(OperatorVerbs):
-    """Commands on the dead records of an outbox, which are events whose delivery was given up. Every call opens a
-    connection of its own.
+    """Commands on dead records, which are events whose delivery was given up.
+
+    Every call opens a connection of its own.
 
     All commands take the keywords of `DeadChoice`. `older_than` is a timedelta, seconds or a text such as "2h", counted
     since death by the database's clock. `group` is the number of a group from `groups`. `since` (inclusive) and `until`
@@ -64,13 +66,14 @@ class DeadRecords(OperatorVerbs):
     def list(
         self, event_type: Kind = None, *, limit: int = 100, after: int | None = None, **choice: Unpack[DeadChoice]
     ) -> Records:
-        """Return at most `limit` dead records in id order, without payloads, starting above the record id `after`."""
+        """Return at most `limit` dead records (without payloads) in id order, with ids above `after`."""
         with self._choose(event_type, choice) as choice_of_rows:
             return dead.list_records(*choice_of_rows, arguments.limit(limit), arguments.after(after))
 
     def groups(self, event_type: Kind = None, *, limit: int = 100, **choice: Unpack[DeadChoice]) -> Groups:
-        """Group dead records by event type and error, and return at most `limit` groups, the largest first. Errors that
-        differ only in numbers and quoted parts count as the same."""
+        """Group dead records by event type and error, and return at most `limit` groups, the largest first.
+
+        Errors that differ only in numbers and quoted parts count as the same."""
         with self._choose(event_type, choice) as choice_of_rows:
             return dead.groups(*choice_of_rows, arguments.limit(limit))
 
@@ -80,23 +83,27 @@ class DeadRecords(OperatorVerbs):
             return dead.count(*choice_of_rows)
 
     def show(self, id: arguments.Id, *, payload: bool = False, subscription: str = "default") -> DeadDetail:
-        """Return one dead record with its headers and times. The payload is included, unmasked, only if `payload` is
-        True."""
+        """Return one dead record with its headers and times. Its payload is included only if `payload` is True.
+
+        The payload is not masked."""
         with self._session(subscription) as conn:
             record_id = self._find_record_id(conn, subscription, id)
             found = dead.show(conn, self._schema, subscription, record_id, payload=payload)
             return found or self._refuse(conn, subscription, record_id)
 
     def replay(self, id: arguments.Id, *, subscription: str = "default") -> int:
-        """Deliver a dead record again, with all its attempts, before every unstarted event of its aggregate. The last
-        error is kept. Later events of the aggregate may have been delivered meanwhile. Return 1."""
+        """Deliver a dead record again, with all its attempts. Return 1.
+
+        It is delivered before every unstarted event of its aggregate. Later events of the aggregate may have been
+        delivered meanwhile. The last error is kept."""
         return self._change_one("replay", dead.replay, id, subscription)
 
     def replay_all(
         self, event_type: Kind = None, *, progress: Progress | None = None, **choice: Unpack[DeadChoice]
     ) -> int:
-        """Deliver all dead records that match the filters again, and return their number. Records that die during the
-        call are left out.
+        """Deliver all dead records that match the filters again, and return their number.
+
+        Records that die during the call are left out.
 
         The records of an aggregate are replayed in id order, even while workers run. Imported records that no saved
         cursor has passed yet are left out. Each transaction takes about 500 records, always whole aggregates, and is
@@ -104,19 +111,23 @@ class DeadRecords(OperatorVerbs):
         return self._change_all("replay", dead.replay, event_type, choice, progress)
 
     def discard(self, id: arguments.Id, *, subscription: str = "default") -> int:
-        """Discard a dead record for good: it is never delivered, and no longer blocks its aggregate. Return 1."""
+        """Discard a dead record for good, so that it is never delivered. Return 1.
+
+        It no longer blocks its aggregate."""
         return self._change_one("discard", dead.discard, id, subscription)
 
     def discard_all(
         self, event_type: Kind = None, *, progress: Progress | None = None, **choice: Unpack[DeadChoice]
     ) -> int:
-        """Discard for good all records that are dead now and match the filters, and return their number."""
+        """Discard all dead records that match the filters for good, and return their number.
+
+        Records that die during the call are left out."""
         return self._change_all("discard", dead.discard, event_type, choice, progress)
 
     @contextmanager
     def _choose(self, event_type: Kind, choice: DeadChoice) -> Iterator[tuple[Conn, str, str, DeadFilters]]:
-        """Check the filters of a command and open its connection. Yield the connection, the schema, the subscription
-        and the checked filters."""
+        """Check the filters of a command and open its database connection."""
+        # Yields the connection, the schema, the subscription and the checked filters.
         subscription = choice.pop("subscription", "default")
         given: dict[str, Any] = {"event_type": event_type, **choice}
         # An unknown keyword stays in `given`, so that DeadFilters raises TypeError.
@@ -178,8 +189,8 @@ class DeadRecords(OperatorVerbs):
         return found[0]
 
     def _refuse(self, conn: Conn, subscription: str, record_id: int) -> DeadDetail:
-        """Raise PartboxError with the reason why the record `record_id` can be neither shown, replayed nor discarded,
-        for instance because it is not dead."""
+        # The error has the reason why the record can be neither shown, replayed nor discarded, for instance because it
+        # is not dead.
         parked_state = dead.parked_state(conn, self._schema, subscription, record_id)
         if parked_state == "dead":
             raise PartboxError(

@@ -20,8 +20,9 @@ MAX_AT_ONCE: Final = 10**9  # calls at once
 
 
 class LimitedHandlers(OperatorVerbs):
-    """Commands on the limits of handlers: calls per second and concurrent calls. A change takes effect in running
-    workers.
+    """Commands on the limits of event handlers: calls per second and concurrent calls.
+
+    A change takes effect in running workers.
 
     Every call opens a connection of its own.
 
@@ -39,8 +40,10 @@ class LimitedHandlers(OperatorVerbs):
         self._known = known
 
     def list(self, subscription: str | None = None) -> list[HandlerLimit]:
-        """Return the limits of handlers in one subscription, or in all, each with the number of calls that wait for it.
-        The list has the limits that living processes apply, and the limits that operators have set."""
+        """Return the limits of event handlers, each with the number of calls that wait for it.
+
+        The limits are those of one subscription, or of all. The list has the limits that living processes apply, and
+        the limits that operators have set."""
         with self._session(subscription) as conn:
             found = overview(conn, self._schema, subscription, exact_up_to=EXACT_OF_LIST)
         return [limit for cluster in found.clusters for limit in cluster.limits]
@@ -53,9 +56,10 @@ class LimitedHandlers(OperatorVerbs):
         at_once: int | str | None = None,
         subscription: str = "default",
     ) -> bool:
-        """Limit the calls of a handler across all workers of the subscription. Return False if the same limit was set
-        already. `rate` limits the calls that start, such as "100/s", "6000/m" or "5/h". `at_once` limits concurrent
-        calls. "none" lifts a bound, and None leaves it unchanged."""
+        """Limit the calls of a handler across all workers of a subscription. Return False if nothing changed.
+
+        `rate` limits the calls that start, such as "100/s", "6000/m" or "5/h". `at_once` limits concurrent calls.
+        "none" lifts a bound, and None leaves it unchanged."""
         given = _parse_rate(rate), _parse_at_once(at_once)
         if given == (None, None):
             raise ArgumentError(
@@ -70,8 +74,9 @@ class LimitedHandlers(OperatorVerbs):
         return changed
 
     def reset(self, handler: str, *, subscription: str = "default") -> bool:
-        """Remove the limit that an operator has set for a handler, so that the limits declared in its code apply again.
-        Return False if nothing was set for it."""
+        """Remove the limit that an operator set for a handler. Return False if there was none.
+
+        The limits declared in the handler's code apply again."""
         arguments.text("handler", handler)
         with self._session(subscription) as conn:
             changed = limits.reset(conn, self._schema, subscription, handler)

@@ -28,7 +28,9 @@ RETENTION_SETTINGS = ("retain_done", "retain_dead", "retain_keys", "retain_histo
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """The result of a purge: the numbers of rows that were deleted, or that a dry run would have deleted.
+    """The result of a purge: the number of deleted rows of each kind.
+
+    After a dry run, the numbers are of rows that a purge would have deleted.
 
     `dead` counts parked rows, whose records count as `records` once they expire. `segments` of the log were emptied
     whole and gave back `freed` bytes; their records are not counted. Before that, `archived` records were written to
@@ -52,7 +54,7 @@ class Purged:
 
     @property
     def total(self) -> int:
-        """The number of deleted rows of all kinds, plus the number of emptied segments of the log."""
+        """The total number of deleted rows and of emptied log segments."""
         return self.records + self.dead + self.keys + self.history + self.inbox + self.segments
 
     def __str__(self) -> str:
@@ -74,12 +76,13 @@ def purge(
     stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[Purged], None] = lambda sofar: None,
 ) -> Purged:
-    """Delete all expired rows of an outbox once, over a connection of its own, or only count them if `dry_run` is set.
-    Return the numbers of rows.
+    """Delete all expired rows of an outbox once, and return the counts. With `dry_run`, only count them.
 
     `stopped` is polled between two steps, and `progress` is called with the result so far after each step. If `by_hand`
     is set, the purge is recorded as an action of an operator. If `patient` is set, a few expired records are not worth
-    an archive file and stay. Raise SchemaError or psycopg.Error."""
+    an archive file and stay. Raise SchemaError or psycopg.Error.
+
+    It uses a connection of its own."""
     sofar = Purged(complete=False)
     act = LongAction(settings.schema_name, "purge", {name: settings.shown(name) for name in RETENTION_SETTINGS})
 
@@ -107,8 +110,8 @@ def purge(
 def _purge_steps(
     conn: Conn, schema: str, kind: steps.Kind, limits: dict[str, Any], stopped: Callable[[], bool]
 ) -> Iterator[int | None]:
-    """Delete the expired rows of one kind in small steps, and yield the number of rows that each step deleted. Yield
-    None and end if stopped, or if another purge runs."""
+    """Delete the expired rows of one kind in small steps, and yield the number of rows deleted in each."""
+    # None is yielded as the last value if stopped, or if another purge runs.
     position: Sequence[int] | None = steps.START_POSITION
     while position is not None:
         step = None if stopped() else steps.step(conn, kind, schema, position, **limits)
@@ -130,9 +133,9 @@ def _purge_segments(
     dry_run: bool,
     **how: Any,
 ) -> bool:
-    """Archive expired records, and empty segments of the log that have expired as a whole. Return True if the purge may
-    then delete single records, which requires that all expired records could be archived. `how` is passed on to
-    `maintain_over`."""
+    """Archive expired records and empty expired log segments. Return True if single records may be deleted next."""
+    # A segment is emptied only if it has expired as a whole. The deletion of single records requires that all expired
+    # records could be archived. `how` is passed on to `maintain_over`.
     if dry_run:
         report_progress(**_count_dry_run(conn, settings))
         return True
@@ -148,8 +151,8 @@ def _archive_fields(done: ArchiveResult) -> dict[str, Any]:
 
 
 def list_segments(dsn: Callable[[], str], settings: Settings) -> list[SegmentRetention]:
-    """Return every segment of the log (a partition of the record table by ids) with the reasons why it is kept. A
-    schema with only an inbox has no segments."""
+    """Return every segment of the log (a table partition by record ids) with the reasons why it is kept."""
+    # A schema with only an inbox has no segments.
     with connect.connect(dsn(), lease=STATEMENT_TIMEOUT, pooler=settings.pooler, name="partbox purge") as conn:
         if migrate.is_inbox_only(conn, settings.schema_name):
             return []
@@ -158,8 +161,8 @@ def list_segments(dsn: Callable[[], str], settings: Settings) -> list[SegmentRet
 
 
 def _kinds(conn: Conn, settings: Settings, dry_run: bool) -> Iterator[tuple[steps.Kind, dict[str, Any]]]:
-    """Yield the kinds of rows that a purge deletes, in order, each with the arguments for its steps. A schema with only
-    an inbox has a single kind, inbox rows."""
+    """Yield the kinds of rows that a purge deletes, in order, each with the arguments for its deletion."""
+    # A schema with only an inbox has a single kind, inbox rows.
     limits = {"dry_run": dry_run, "batch": max(settings.purge_batch, DRY_BATCH) if dry_run else settings.purge_batch}
     if not migrate.is_inbox_only(conn, settings.schema_name):
         migrate.check(conn, settings.schema_name)

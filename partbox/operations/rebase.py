@@ -39,8 +39,8 @@ Progress = Callable[[str], None]
 
 
 def examine(dsn: Callable[[], str], settings: Settings, *, force: bool = False) -> None:
-    """Raise PartboxError if a rebase would be refused at once, because the schema is healthy and `force` is not set.
-    Called before the user is asked to confirm."""
+    """Raise PartboxError if a rebase is unnecessary because the schema is healthy, unless `force` is set."""
+    # Called before the user is asked to confirm, because the rebase would be refused at once.
     with session(dsn, settings, "partbox rebase") as conn:
         _refuse_healthy(conn, settings.schema_name, force)
 
@@ -53,9 +53,9 @@ def rebase(
     timeout: arguments.Length,
     progress: Progress = lambda what: None,
 ) -> Rebased:
-    """Adapt a restored or copied outbox schema to the database cluster it is in now, in one transaction, and return the
-    result. Wait at most `timeout` for publishers to end their transactions. Raise PartboxError if the schema is healthy
-    (unless `force` is set), if workers are alive, or if the timeout passes. Raise psycopg.Error for the database."""
+    """Adapt a restored or copied outbox schema to its present database cluster, in one transaction."""
+    # Waits at most `timeout` for publishers to end their transactions. Raises PartboxError if the schema is healthy
+    # (unless `force` is set), if workers are alive, or if the timeout passes. Raises psycopg.Error for the database.
     patience, schema = arguments.length("timeout", timeout), settings.schema_name
     with session(dsn, settings, "partbox rebase") as conn:
         _refuse_healthy(conn, schema, force)
@@ -72,8 +72,8 @@ def rebase(
 def _retry_rebase(
     conn: Conn, schema: str, dead: dict[UUID, datetime], force: bool, patience: float, progress: Progress
 ) -> Rebased | Problem:
-    """Rebase the schema, and try again until the database grants the locks or `patience` seconds have passed. Between
-    two attempts, transactions that queue behind the locks proceed."""
+    """Try the rebase until the database grants the locks or `patience` seconds have passed."""
+    # Between two attempts, transactions that queue behind the locks proceed.
     end = time.monotonic() + patience
     while True:
         try:
@@ -90,9 +90,9 @@ def _retry_rebase(
 
 
 def _await_silence(conn: Conn, schema: str, progress: Progress) -> dict[UUID, datetime]:
-    """Wait until every worker process listed in the schema has proved dead by a missing heartbeat, and return the
-    last heartbeat of each by instance id. Raise PartboxError with the names of the living instances if a heartbeat
-    changes."""
+    """Wait until all worker processes prove dead by missing heartbeats. Raise PartboxError if one is alive."""
+    # Returns the last heartbeat of each worker process that the schema lists, by instance id. The error names the
+    # living instances, whose heartbeats have changed.
     first, since = steps.list_instances(conn, schema), time.monotonic()
     heartbeats = {each.instance_id: each.heartbeat_at for each in first}
     found = first

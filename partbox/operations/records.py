@@ -42,8 +42,9 @@ OUTCOMES_OF_ENDING: Final = {
 
 
 class RecordChoice(TypedDict, total=False):
-    """Filters that every search for records accepts: types, tenant, publishing period and the record id below which
-    results begin."""
+    """The filters that every record search accepts: types, tenant, publishing time and an upper bound of ids.
+
+    Results begin below the given record id."""
 
     event_type: str | Enum | type[Instance] | None
     aggregate_type: str | Enum | None
@@ -54,8 +55,9 @@ class RecordChoice(TypedDict, total=False):
 
 
 class RecordQuery(RecordChoice, total=False):
-    """Keyword arguments of a search for records: the filters, and at most one of `aggregate`, `event`, `key` and
-    `record`, which names the records directly."""
+    """Keyword arguments of a record search: filters, and at most one of `aggregate`, `event`, `key` and `record`.
+
+    Each of the four names the records directly."""
 
     aggregate: arguments.AggregateId | None
     event: UUID | str | None
@@ -78,8 +80,9 @@ CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
 
 
 class RecordSearch(OperatorVerbs):
-    """A search of the log of an outbox for records, with their state in each subscription. Every call opens a
-    connection of its own and changes nothing."""
+    """A search for records in the log of an outbox, with their delivery state in each subscription.
+
+    Every call opens a connection of its own and changes nothing."""
 
     _noun = "find"
 
@@ -93,7 +96,7 @@ class RecordSearch(OperatorVerbs):
         payload: bool = False,
         **query: Unpack[RecordQuery],
     ) -> FoundRecords:
-        """Return at most `limit` (up to 200) records, newest first, with the state of each in every subscription.
+        """Return at most `limit` (up to 200) records, newest first, with their delivery state in every subscription.
 
         `what` is an aggregate id, an event id, an idempotency key or a record id; the first meaning that finds records
         counts. The keywords `aggregate`, `event`, `key` and `record` state the meaning. Without any of them, all
@@ -133,8 +136,9 @@ class RecordSearch(OperatorVerbs):
         subscription: str | None,
         payload: bool,
     ) -> FoundRecords:
-        """Try several ways to look up a search text, in order, until one finds records, and load these records. Also
-        note the other meanings of the text under which a cheap lookup finds records."""
+        """Try several interpretations of a search text in order, and load the records that the first match finds.
+
+        It also notes the other meanings of the text under which a cheap lookup finds records."""
         meant, search_page, others = None, SearchPage(), list[str]()
         for meaning, lookup in lookups.items():
             if not search_page.positions:
@@ -183,8 +187,7 @@ def _build_lookups(what: str | int | UUID | None, query: RecordQuery) -> Lookups
 
 
 def _text_lookups(text: str) -> Lookups:
-    """Return the ways to look up a search text that may have several meanings (such as record id or idempotency key),
-    in the order in which they are tried."""
+    """Return the possible interpretations of a search text, such as record id or idempotency key, in order of trial."""
     aggregate, key = _by_aggregate(text), partial(log_search.by_key, key=text)
     with suppress(ValueError):
         return {EVENT: _by_event(UUID(text)), KEY: key, AGGREGATE: aggregate}

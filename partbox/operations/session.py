@@ -15,8 +15,10 @@ log = logging.getLogger("partbox.commands")
 
 
 class OperatorVerbs:
-    """Base class of the groups of operator commands, such as dead records or subscriptions. Each command opens a
-    connection of its own. `_noun` names the connections, which the server shows, and the commands in logs."""
+    """Base class of the groups of operator commands. Each command opens a database connection of its own.
+
+    A group is for instance dead records or subscriptions. `_noun` names the connections, which the server shows, and
+    the commands in logs."""
 
     _noun: ClassVar[str]
 
@@ -27,7 +29,7 @@ class OperatorVerbs:
 
     @contextmanager
     def _session(self, subscription: str | None = None) -> Iterator[Conn]:
-        """Open a connection for one command. Raise PartboxError if the subscription does not exist."""
+        """Open a database connection for one command. Raise PartboxError if the subscription does not exist."""
         if subscription is not None:
             arguments.text("subscription", subscription)
         with session(self._dsn, self._settings, f"partbox {self._noun}") as conn:

@@ -17,7 +17,9 @@ FAILED_STATES = ("retrying", "dead")
 
 
 class Stats(OperatorVerbs):
-    """Commands that read the statistics of an outbox. Every call opens a connection of its own and runs one statement.
+    """Commands that read the statistics of an outbox.
+
+    Every call opens a connection of its own and runs one statement.
 
     `overview`, `cluster`, `partitions` and `records` count up to 10,000 pending records of a partition exactly and
     estimate larger numbers. Parked records are counted, completed ones are estimated. A page holds at most 1,000
@@ -28,44 +30,50 @@ class Stats(OperatorVerbs):
     _noun = "stats"
 
     def overview(self) -> Overview:
-        """Return the record counts, processes and partitions of all subscriptions, read at one moment."""
+        """Return record counts, worker processes and partitions of all subscriptions, read at one moment."""
         with self._session() as conn:
             return stats.overview(conn, self._schema)
 
     def cluster(self, subscription: str = "default") -> Cluster:
-        """Return the record counts of one subscription, with its worker processes and its 256 partitions."""
+        """Return the record counts, worker processes and 256 partitions of one subscription."""
         arguments.text("subscription", subscription)
         with self._session() as conn:
             return stats.cluster(conn, self._schema, subscription)
 
     def partitions(self, subscription: str = "default") -> tuple[PartitionStats, ...]:
-        """Return the 256 partitions of a subscription, with owner, epoch, pending records and their oldest age."""
+        """Return the 256 partitions of a subscription, each with its owner and its number of pending records.
+
+        The epoch and the age of the oldest pending record are returned as well."""
         return self.cluster(subscription).partitions
 
     def records(self, subscription: str = "default") -> dict[str, int]:
-        """Return the number of a subscription's records in each status: pending, completed, and parked (set aside) in
-        each state."""
+        """Count the records of a subscription by status.
+
+        A record is pending, completed, or parked (set aside from normal reading) in one of several states."""
         return self.cluster(subscription).records
 
     def pending(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
-        """Return a page of the records that the subscription has not consumed yet. The statement reads at most a page
-        of each partition, and the records that committed late."""
+        """Return a page of the records that a subscription has not consumed yet.
+
+        The statement reads at most a page of each partition, and the records that committed late."""
         return self._page("page_pending", subscription, limit, after)
 
     def failed(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
-        """Return a page of the failed records: dead, or waiting for another attempt (retrying)."""
+        """Return a page of the failed records: given up, or waiting for another attempt."""
         return self._page("page_parked", subscription, limit, after, states=[*FAILED_STATES])
 
     def parked(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
-        """Return a page of a subscription's parked records, which are set aside from normal reading, in any state:
-        failed, deferred, delayed, held, ready, dead, discarded."""
+        """Return a page of a subscription's parked records, which are set aside from normal reading.
+
+        They are in any state: failed, deferred, delayed, held, ready, dead, discarded."""
         return self._page("page_parked", subscription, limit, after, states=[*STATES])
 
     def completed(
         self, subscription: str = "default", limit: int = 100, after: int | None = None
     ) -> list[RecordStatus]:
-        """Return a page of the records that the subscription has completed and no purge has removed yet. At most a page
-        of each partition is read."""
+        """Return a page of the records that a subscription has completed and that are not deleted yet.
+
+        At most a page of each partition is read."""
         return self._page("page_completed", subscription, limit, after)
 
     def _page(self, name: str, subscription: str, limit: int, after: int | None, **more: object) -> list[RecordStatus]:
@@ -83,7 +91,7 @@ RATE_WINDOW: Final = 5.0  # seconds over which rates are averaged
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Estimated records per second that were published, and that a subscription has delivered."""
+    """Estimated records per second: published to the outbox, and delivered by a subscription."""
 
     published: float
     delivered: float
@@ -96,16 +104,19 @@ class _Point(NamedTuple):
 
 
 class RateMeter:
-    """A meter of the publishing and delivery rates of all subscriptions over the last seconds. Pass every overview
-    (statistics of all subscriptions) to `observe`, because rates are computed from their differences."""
+    """A meter of the publishing and delivery rates of all subscriptions over the last seconds.
+
+    Pass every overview (statistics of all subscriptions) to `observe`, because rates are computed from their
+    differences."""
 
     def __init__(self) -> None:
         self._last: Overview | None = None
         self._points: dict[str, deque[_Point]] = {}
 
     def observe(self, overview: Overview) -> None:
-        """Update the rates by an overview (statistics of all subscriptions). An overview that is not newer than the
-        previous one is ignored."""
+        """Update the rates from new statistics of all subscriptions.
+
+        An overview that is not newer than the previous one is ignored."""
         last = self._last
         if last is not None and overview.at <= last.at:
             return
@@ -116,8 +127,9 @@ class RateMeter:
         }
 
     def rates(self, subscription: str) -> Rates | None:
-        """Return the publishing and delivery rates of a subscription, or None until two overviews of it were
-        observed."""
+        """Return the publishing and delivery rates of a subscription, or None if unknown.
+
+        The rates are unknown until two overviews of the subscription were observed."""
         points = self._points.get(subscription)
         if points is None or len(points) < 2:
             return None
@@ -142,8 +154,9 @@ class RateMeter:
 
 
 def delivered(before: Cluster, after: Cluster, drawn: int) -> float:
-    """Estimate how many records a subscription finished between two reads of its statistics. `drawn` is the number of
-    record ids that were assigned meanwhile.
+    """Estimate how many records a subscription finished between two reads of its statistics.
+
+    `drawn` is the number of record ids that were assigned meanwhile.
 
     The result is negative after a replay. If both counts of a partition are exact, the number is the published records
     minus the growth of the pending ones. An estimated count is off by more than the number delivered, so there the ids
@@ -168,7 +181,9 @@ MAX_NEWS: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class NewsItem:
-    """One line of news about a subscription, for a live view. `kind` is joined, gone, leaves, moved or said."""
+    """One line of news about a subscription, such as a process that joined, for a live view.
+
+    `kind` is joined, gone, leaves, moved or said."""
 
     at: datetime
     kind: str
@@ -176,13 +191,15 @@ class NewsItem:
 
 
 class NewsFeed:
-    """A list of the latest news about a subscription, oldest first. Old lines are dropped when it is full."""
+    """A list of the latest news lines about a subscription. When it is full, the oldest lines are dropped.
+
+    The oldest line comes first."""
 
     def __init__(self, kept: int = MAX_NEWS) -> None:
         self.happenings: deque[NewsItem] = deque(maxlen=kept)
 
     def add(self, text: str, kind: str = "said", at: datetime | None = None) -> NewsItem:
-        """Append a line of news, with the present time if none is given, and return it."""
+        """Append a line of news and return it. The default time is now."""
         made = NewsItem(at or datetime.now(UTC), kind, text)
         self.happenings.append(made)
         return made
@@ -190,8 +207,7 @@ class NewsFeed:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Worker processes that came or went, and partitions that changed their owner, between two reads of a
-    subscription's statistics.
+    """The differences between two reads of a subscription's statistics: processes and partition owners that changed.
 
     `gone` has the number of partitions that each lost process still owned.
 
@@ -205,8 +221,9 @@ class Changes:
 
 
 def compare_clusters(before: Cluster, after: Cluster) -> Changes:
-    """Compare two reads of a subscription's statistics, and return the processes that joined, leave or are gone, and
-    the partitions that changed their owner."""
+    """Compare two reads of a subscription's statistics, and return the changes of processes and partition owners.
+
+    The result has the processes that joined, leave or are gone, and the partitions that changed their owner."""
     was = {each.instance_id: each for each in before.instances}
     now = {each.instance_id: each for each in after.instances}
     owned = Counter(each.owner for each in before.partitions)

@@ -41,26 +41,30 @@ Progress = Callable[[Sequence[Holder]], None]
 
 
 class Interrupted(KeyboardInterrupt):
-    """An error raised when Ctrl-C interrupts a command on a subscription. The message says in which state the
-    subscription is left."""
+    """An error raised when Ctrl-C interrupts a command on a subscription.
+
+    The message says in which state the subscription is left."""
 
 
 class StillBusy(PartboxError):
-    """An error raised when a command's timeout ends while workers still own partitions of the subscription, or still
-    run."""
+    """An error raised when a command times out because workers of the subscription are still active.
+
+    The workers still own partitions of the subscription, or still run."""
 
 
 class FinalState(NamedTuple):
-    """The state in which a failed command leaves a subscription, as text. `known` is True if the subscription certainly
-    is in the state that it had before the command."""
+    """The state in which a failed command leaves a subscription, as text.
+
+    `known` is True if the subscription certainly is in the state that it had before the command."""
 
     text: str
     known: bool
 
 
 def describe_holders(left: Sequence[Holder]) -> str:
-    """Return a text that names the processes that own partitions of a subscription, or run for it. Dead processes have
-    no name."""
+    """Return a text that names the worker processes that still run or own partitions of a subscription.
+
+    Dead processes have no name."""
     return several([f"{each.node} {each.pid}" if each.node else "a dead process" for each in left])
 
 
@@ -75,17 +79,21 @@ REFUSALS: dict[Problem, str] = {
 
 
 class Subscriptions(OperatorVerbs):
-    """Commands on the subscriptions of an outbox. Every call opens a connection of its own. Times are datetimes with a
-    zone, or texts in ISO 8601. A `timeout` is seconds, a timedelta, or a text such as "2m". An impossible command
-    raises PartboxError with a remedy, an unreachable database raises psycopg.Error."""
+    """Commands on the subscriptions of an outbox: create, list, pause, resume, replay and drop.
+
+    Every call opens a connection of its own. Times are datetimes with a zone, or texts in ISO 8601. A `timeout` is
+    seconds, a timedelta, or a text such as "2m". An impossible command raises PartboxError with a remedy, an
+    unreachable database raises psycopg.Error."""
 
     _noun = "subscription"
 
     def create(
         self, name: str, start: Moment = "beginning", types: Iterable[str | Enum | type[Instance]] | None = None
     ) -> None:
-        """Create a subscription, which delivers the events of the log from its "beginning", from a publishing time, or
-        from "now". If `types` are given, only events of the given types are delivered."""
+        """Create a subscription, which delivers the events of the log from the position `start` on.
+
+        `start` is the "beginning" of the log, a publishing time, or "now". If `types` are given, only events of the
+        given types are delivered."""
         name, wanted = arguments.subscription_name(name), arguments.event_types(types)
         begin = arguments.start_position(start)
         with self._session() as conn:
@@ -104,13 +112,15 @@ class Subscriptions(OperatorVerbs):
             return list_subscriptions(conn, self._schema)
 
     def pause(self, name: str) -> bool:
-        """Stop delivery to a subscription until it is resumed. Return False if it was paused already. Workers let
-        running handlers finish, and release their partitions. New events wait in the log."""
+        """Stop delivery to a subscription until it is resumed. Return False if it was paused already.
+
+        Workers let running handlers finish, and release their partitions. New events wait in the log."""
         return self._switch("pause", subscriptions.pause, name)
 
     def resume(self, name: str) -> bool:
-        """Resume delivery to a paused subscription at the event where it stopped. Return False if the subscription was
-        not paused. Workers notice within a heartbeat."""
+        """Resume delivery to a paused subscription. Return False if it was not paused.
+
+        Delivery continues at the event where it stopped. Workers notice within a heartbeat."""
         return self._switch("resume", subscriptions.resume, name)
 
     def _switch(self, verb: str, act: Callable[[Conn, str, str], bool | None], name: str) -> bool:
@@ -129,8 +139,9 @@ class Subscriptions(OperatorVerbs):
         timeout: arguments.Length = TIMEOUT,
         progress: Progress | None = None,
     ) -> int:
-        """Set a subscription back to a record id or a time, so that all events from there on are delivered again, in
-        order.
+        """Set a subscription back to a record id or a time, so that all later events are delivered again.
+
+        The events from that position on are delivered in order.
 
         Return how many of 256 partitions were set back.
 
@@ -156,9 +167,11 @@ class Subscriptions(OperatorVerbs):
         return rewound
 
     def drop(self, name: str, timeout: arguments.Length = TIMEOUT, *, progress: Progress | None = None) -> None:
-        """Delete a subscription with its cursors (read positions) and parked records. The log is not changed. Stop its
-        workers first: the subscription is paused, and all of them must have ended within `timeout`. Otherwise raise
-        PartboxError; nothing is changed then, and the subscription is resumed unless it was paused before."""
+        """Delete a subscription, after its workers have ended. Raise PartboxError if they run past `timeout`.
+
+        Its cursors (read positions) and parked records are deleted as well. The log is not changed. Stop the workers
+        first: the subscription is paused, and all of them must have ended within `timeout`. After an error nothing is
+        changed, and the subscription is resumed unless it was paused before."""
         patience = arguments.length("timeout", timeout)
         with self._session(name) as conn:
 
@@ -172,8 +185,8 @@ class Subscriptions(OperatorVerbs):
 
     @contextmanager
     def _session(self, subscription: str | None = None) -> Iterator[Conn]:
-        """Open a connection for one command, to the primary server and with the right to read the id sequence. Raise
-        PartboxError for an unknown subscription."""
+        """Open a connection for one command. Raise PartboxError if the subscription does not exist."""
+        # The connection is to the primary server and has the right to read the id sequence.
         with super()._session(subscription) as conn:
             check(conn, self._schema)
             yield conn
@@ -188,13 +201,13 @@ class Subscriptions(OperatorVerbs):
         *,
         members: bool,
     ) -> Result:
-        """Pause the subscription, wait until no worker owns a partition of it, and return the result of
-        `act(paused_here)`. `paused_here` is False if the subscription was paused before.
+        """Pause the subscription, wait until no worker owns a partition of it, then call `act(paused_here)`.
 
         With `members`, wait until no instance is left, either. If the pause, the wait (StillBusy after `timeout`
         seconds) or `act` fails, or Ctrl-C interrupts, a subscription that was paused here is resumed, through a new
         connection if need be. After a success it stays as `act` leaves it. This is a function, not a context manager,
         because a signal that arrives between the pause and the block of a `with` would skip the resume."""
+        # Returns the result of `act`. `paused_here` is False if the subscription was paused before.
         paused_here = not subscriptions.paused(conn, self._schema, name)
         acting = False
         try:
@@ -226,8 +239,8 @@ class Subscriptions(OperatorVerbs):
             time.sleep(CHECK_INTERVAL)
 
     def _bury_expired(self, conn: Conn, name: str, found: Sequence[Holder], silence: SilenceWatch) -> None:
-        """Delete worker processes whose lease is over from the database, and free the partitions whose owners are no
-        longer registered."""
+        """Delete expired worker processes from the database, and free their partitions."""
+        # A process is deleted when its lease is over. All partitions whose owners are no longer registered are freed.
         expired = silence.expired((each.beat for each in found if each.beat is not None), time.monotonic())
         if expired or any(each.beat is None for each in found):
             buried, freed = instances.bury(conn, self._schema, expired, known_dead=False)
@@ -237,8 +250,8 @@ class Subscriptions(OperatorVerbs):
                 log_event(log, "buried", text, name, left, subscription=name, instances=gone, partitions=freed)
 
     def _resume_paused(self, conn: Conn, name: str, acting: bool) -> FinalState:
-        """Resume a subscription after a failure, if the command itself had paused it. A new connection is used if this
-        one is lost. Return the state in which the subscription is left."""
+        """Resume a subscription after a failed command, if the command had paused it. Return its final state."""
+        # A new connection is used if this one is lost.
         known = True
         try:
             try:
@@ -255,8 +268,7 @@ class Subscriptions(OperatorVerbs):
         return FinalState(_resumed_text(resumed, acting), known)
 
     def _keep_paused(self, conn: Conn, name: str, acting: bool) -> FinalState:
-        """Leave a subscription paused after a failure, because it was paused before the command. Return the state in
-        which the subscription is left."""
+        """Leave a subscription paused after a failed command, because it was paused before. Return its final state."""
         if not acting:
             return FinalState("nothing was changed; it stays paused, as it was before", known=True)
         perhaps = "what was asked for may have been done; if not, it stays paused, as it was before"
@@ -277,8 +289,7 @@ class Subscriptions(OperatorVerbs):
 
 
 def _resumed_text(resumed: bool | None, acting: bool) -> str:
-    """Describe the result of resuming a subscription after a failed command. A replay resumes by itself once it is
-    done, a drop leaves nothing to resume."""
+    # A replay resumes by itself once it is done, a drop leaves nothing to resume.
     if resumed is None:
         return "it has been dropped"
     if acting and not resumed:

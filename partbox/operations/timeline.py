@@ -44,8 +44,9 @@ STATE_TEXTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TimelineEntry:
-    """One line of a record's history: a time and a text. A `subscription` of None stands for all subscriptions, an `at`
-    of None for now."""
+    """One line of a record's delivery history: a time and a text.
+
+    A `subscription` of None stands for all subscriptions, an `at` of None for now."""
 
     at: datetime | None
     subscription: str | None
@@ -53,8 +54,9 @@ class TimelineEntry:
 
 
 def timeline(record: FoundRecord) -> list[TimelineEntry]:
-    """Return the history of a record in all subscriptions as lines of text, oldest first, each subscription's present
-    state included. The texts may contain user input: errors, names, reasons."""
+    """Return the delivery history of a record in all subscriptions as lines of text, oldest first.
+
+    Each subscription's present state is included. The texts may contain user input: errors, names, reasons."""
     entries = [TimelineEntry(record.published_at, None, "published"), *_delay_entries(record)]
     for standing in record.standings:
         entries += _status_entries(standing)
@@ -63,8 +65,7 @@ def timeline(record: FoundRecord) -> list[TimelineEntry]:
 
 
 def summary(standing: DeliveryStatus) -> str:
-    """Describe the delivery state of a record in one subscription in a line, such as "failed after 3 attempts, next
-    attempt …"."""
+    """Describe a record's delivery state in one subscription, such as "failed after 3 attempts, next attempt …"."""
     tries = f" after {counted(standing.attempts, 'attempt')}" if standing.attempts else ""
     text_of_state = STATE_TEXTS[standing.state].format(
         due=moment(standing.due_at), since=moment(standing.since), tries=tries
@@ -84,8 +85,7 @@ def _delay_entries(record: FoundRecord) -> Iterator[TimelineEntry]:
 
 
 def _status_entries(standing: DeliveryStatus) -> Iterator[TimelineEntry]:
-    """Yield the history of a record in one subscription as timeline entries. The present state is added unless the last
-    entry shows it."""
+    # The present state is added unless the last entry shows it.
     for entry in standing.history:
         yield TimelineEntry(entry.at, standing.subscription, entry_text(entry))
     end, last = standing.delivered, standing.history[-1] if standing.history else None
@@ -94,7 +94,7 @@ def _status_entries(standing: DeliveryStatus) -> Iterator[TimelineEntry]:
 
 
 def entry_text(entry: HistoryEntry) -> str:
-    """Describe one entry of a record's history in a line of text, such as "attempt 2 failed after 3 s"."""
+    """Describe one entry of a record's delivery history, such as "attempt 2 failed after 3 s"."""
     ran = entry.outcome != "ignored" or entry.attempt > 0
     return OUTCOME_TEXTS.get(
         entry.outcome if ran else "unhandled", f"{entry.outcome}{{process}}{{who}}{{error}}"

@@ -12,9 +12,10 @@ Assignees = Sequence[UUID | None]
 
 
 def assign(partitions: Assignees, instances: Collection[UUID]) -> list[UUID | None]:
-    """Return the new assignee of each partition, given the present assignees by partition number. Shares differ by at
-    most one, and the number of moves is the smallest possible. The result does not depend on the order of `instances`,
-    and assigning the result again changes nothing. Without instances, every assignee is None."""
+    """Assign partitions to instances in equal shares, with as few moves as possible."""
+    # The present assignees are given by partition number, and the new ones are returned so. Shares differ by at most
+    # one, and the number of moves is the smallest possible. The result does not depend on the order of `instances`, and
+    # assigning the result again changes nothing. Without instances, every assignee is None.
     if not instances:
         return [None] * len(partitions)
     room = _share_room(partitions, instances)
@@ -29,9 +30,9 @@ def assign(partitions: Assignees, instances: Collection[UUID]) -> list[UUID | No
 
 
 def needs_plan(partitions: Assignees, instances: Collection[UUID]) -> bool:
-    """Return True if the partitions must be assigned anew: a partition has no living assignee, or two shares differ by
-    more than one partition. A comparison with the result of `assign` would make two versions of `assign` undo each
-    other's plans for ever in a rolling deploy."""
+    """Return True if a partition has no living assignee, or if the shares of two instances differ by more than one."""
+    # The partitions must then be assigned anew. A comparison with the result of `assign` would make two versions of
+    # `assign` undo each other's plans for ever in a rolling deploy.
     if not instances:
         return any(assignee is not None for assignee in partitions)
     held = _count_owned(partitions, instances)
@@ -51,8 +52,8 @@ def _share_room(partitions: Assignees, instances: Collection[UUID]) -> Counter[U
 
 
 def _spread_takers(room: Counter[UUID | None]) -> Iterator[UUID]:
-    """Yield the instances in rotation, each as often as it has room for another partition. Neighbouring partitions
-    thereby go to different instances."""
+    """Yield the instances in turn, each as often as it has room for another partition."""
+    # Neighbouring partitions thereby go to different instances.
     left = sorted(instance for instance, free in room.items() if instance and free > 0)
     while left:
         yield from left

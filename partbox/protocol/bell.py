@@ -72,8 +72,8 @@ _LONGEST = 63  # bytes of a channel name
 
 
 def channel(schema: str) -> str:
-    """Return the name of the PostgreSQL notification channel for a schema. A name that is too long for PostgreSQL is
-    hashed."""
+    """Return the name of the PostgreSQL notification channel for a schema."""
+    # A name that is too long for PostgreSQL is hashed.
     name = f"partbox:{schema}"
     return (
         name if len(name.encode()) <= _LONGEST else f"partbox:{md5(schema.encode(), usedforsecurity=False).hexdigest()}"
@@ -81,10 +81,10 @@ def channel(schema: str) -> str:
 
 
 def reason_off(wanted: str, *, pooled: bool, sequence: bool = True, prepared: int = 0) -> str | None:
-    """Return the reason why the workers cannot use the bell, so that they do not raise its flag, or None if they raise
-    it. `wanted` is the setting `bell`. `pooled` means that connections pass through a pooler and no `listen_dsn`
-    bypasses the pooler. `sequence` means that the flag's sequence exists and the worker's role may set it. `prepared`
-    is the server's `max_prepared_transactions`."""
+    """Return the reason why publishers cannot notify sleeping workers, or None if they can."""
+    # With a reason, the workers do not raise the bell's flag. `wanted` is the setting `bell`. `pooled` means that
+    # connections pass through a pooler and no `listen_dsn` bypasses the pooler. `sequence` means that the flag's
+    # sequence exists and the worker's role may set it. `prepared` is the server's `max_prepared_transactions`.
     if wanted == "off":
         return "the setting `bell` is off"
     if pooled:
@@ -100,20 +100,22 @@ def reason_off(wanted: str, *, pooled: bool, sequence: bool = True, prepared: in
 
 
 def flag_duration(nap: float) -> float:
-    """Return the seconds for which a worker raises the bell's flag (the mark by which publishers see that a worker
-    sleeps) if its longest sleep is `nap` seconds."""
+    """Return for how many seconds a worker marks itself as asleep, if it sleeps for at most `nap` seconds."""
+    # The mark is the bell's flag, which publishers read.
     return max(MIN_FLAG_TIME, FLAG_PER_NAP * nap)
 
 
 def flag_seconds_left(ahead: int | None) -> float:
-    """Return the seconds for which the bell's flag stays up, or 0 if it is down. `ahead` is the flag's lead over the
-    server's clock in milliseconds, or None if the flag could not be read."""
+    """Return the seconds for which the mark "a worker sleeps" stays set, or 0 if it is not set."""
+    # The mark is the bell's flag. `ahead` is the flag's lead over the server's clock in milliseconds, or None if the
+    # flag could not be read.
     return ahead / 1_000 if ahead is not None and 1 <= ahead <= MAX_FLAG_AHEAD_MS else 0.0
 
 
 class FlagChange(Enum):
-    """The change that a worker has to make after a poll to the bell's flag, by which publishers see that a worker
-    sleeps."""
+    """The change to make to the database's mark "a worker sleeps": set it, clear it, or leave it.
+
+    The mark is the bell's flag, which publishers read. A worker makes the change after a poll."""
 
     NOTHING = "nothing"
     RAISE = "raise"
@@ -121,8 +123,9 @@ class FlagChange(Enum):
 
 
 class SleepState(Enum):
-    """The state of a worker process between two polls of the log: awake, about to sleep (the flag for publishers is
-    raised), or asleep."""
+    """The state of a worker process between two polls: awake, about to sleep, or asleep.
+
+    A worker that is about to sleep has raised the bell's flag for publishers."""
 
     AWAKE = "awake"
     RAISED = "raised"
@@ -130,8 +133,10 @@ class SleepState(Enum):
 
 
 class BellPoll(NamedTuple):
-    """The result of a poll that read everything: the last record id drawn (`drawn`), and the seconds for which the
-    bell's flag is still up (`up`). `settled` is True if no open transaction has drawn an id up to `drawn`."""
+    """The part of a poll's result that decides whether the worker may sleep.
+
+    `drawn` is the last record id drawn, and `up` the seconds for which the bell's flag is still up. `settled` is True
+    if no open transaction has drawn an id up to `drawn`. The poll read everything."""
 
     drawn: int
     settled: bool
@@ -139,8 +144,10 @@ class BellPoll(NamedTuple):
 
 
 class SleepControl:
-    """A state machine by which a worker decides how long to sleep between polls, and when to raise or lower the flag
-    that asks publishers to wake it. All times are seconds of any monotonic clock."""
+    """A state machine that decides how long a worker sleeps, and when publishers have to wake it.
+
+    The worker raises or lowers the bell's flag, which asks publishers to wake it. All times are seconds of any
+    monotonic clock."""
 
     def __init__(self) -> None:
         self.state = SleepState.AWAKE
@@ -153,9 +160,10 @@ class SleepControl:
         self._up_from = self._until = 0.0
 
     def observe(self, now: float, seen: BellPoll | None, *, listens: bool, nap: float = NAP) -> FlagChange:
-        """Update the state after a poll, and return how the worker has to change the bell's flag now. The worker stays
-        awake if the poll did not read everything (`seen` is None) or if it hears no notifications (`listens` is False).
-        In the latter case it still lowers the flag for publishers. `nap` is the longest sleep in seconds."""
+        """Update the sleep state after a poll, and return how to change the mark "a worker sleeps"."""
+        # The worker stays awake if the poll did not read everything (`seen` is None) or if it hears no notifications
+        # (`listens` is False). Without notifications, it still lowers the bell's flag for publishers. `nap` is the
+        # longest sleep in seconds.
         self.state, self._nap = SleepState.AWAKE, nap
         if seen is None:
             self._drawn, self._up = None, False
@@ -174,7 +182,8 @@ class SleepControl:
         return FlagChange.NOTHING
 
     def _is_busy(self, now: float, drawn: int) -> bool:
-        """Return True if record ids have been drawn in quick succession for `STILL_TIME` seconds, up to this poll."""
+        # The result is True if record ids have been drawn in quick succession for `STILL_TIME` seconds, up to this
+        # poll.
         if drawn == self._drawn:
             return False
         if self._drawn is None or now - self._changed_at >= MIN_ID_GAP * (drawn - self._drawn):
@@ -183,30 +192,31 @@ class SleepControl:
         return now - self._busy_from >= STILL_TIME
 
     def raised(self, now: float, *, was_up: bool) -> None:
-        """Record that the worker raised the bell's flag. `now` is the time just before it sent the statement, and
-        `was_up` is True if the flag was up before the statement."""
+        """Record that the worker marked itself in the database as asleep."""
+        # The mark is the bell's flag. `now` is the time just before the worker sent the statement, and `was_up` is True
+        # if the flag was up before the statement.
         # The flag was up without a gap only if this worker knew it to be up until now, and the statement found it up
         # too.
         self._up = self._up and was_up and now < self._until
         self._up_until(now, now + flag_duration(self._nap))
 
     def _up_until(self, now: float, until: float) -> None:
-        """Record that the bell's flag is up until the time `until`. If the flag was up before, every publisher that
-        read it since `_up_from` found it up, so the worker need not wait for `HEARD_TIME` again."""
+        """Record that the mark "a worker sleeps" stays set until the time `until`."""
+        # If the flag was up before, every publisher that read it since `_up_from` found it up, so the worker need not
+        # wait for `HEARD_TIME` again.
         if not self._up:
             self._up, self._up_from = True, now
         self._until = until
         self.state = SleepState.NAPPING if now >= self._up_from + HEARD_TIME else SleepState.RAISED
 
     def lowered(self) -> None:
-        """Record that the bell's flag is down, which keeps the worker awake: this worker lowered it, or another worker
-        did so and sent the notification `back`."""
+        """Record that the mark "a worker sleeps" was cleared, which keeps the worker awake."""
+        # This worker lowered the bell's flag, or another worker did so and sent the notification `back`.
         self._up = False
         self.state = SleepState.AWAKE
 
     def pause(self, now: float) -> float | None:
-        """Return the longest time in seconds that the worker may sleep before its next poll, or None while the worker
-        is awake."""
+        """Return the longest time in seconds to sleep before the next poll, or None while the worker is awake."""
         if self.state is SleepState.AWAKE:
             return None
         if self.state is SleepState.RAISED:
@@ -215,8 +225,10 @@ class SleepControl:
 
 
 class FlagMemory:
-    """A publishing process's memory that no worker slept on one database (the bell's flag was down), which spares
-    publishers from reading the flag again for a short time."""
+    """A publishing process's memory that no worker sleeps, so that it need not ask the database again.
+
+    The memory holds for one database and a short time. It spares publishers from reading the bell's flag again after
+    they found it down."""
 
     __slots__ = ("_until",)
 
@@ -224,12 +236,13 @@ class FlagMemory:
         self._until = 0.0
 
     def should_ask(self, now: float) -> bool:
-        """Return True if a publish statement sent at the time `now` has to read the bell's flag, because the last
-        answer "down" is too old."""
+        """Return True if a publish has to ask the database again whether a worker sleeps."""
+        # The publish statement is sent at the time `now`. It has to read the bell's flag because the last answer "down"
+        # is too old.
         return now >= self._until
 
     def note_answer(self, sent: float, rang: bool) -> None:
-        """Remember the answer to a publish statement that was sent at the time `sent`: whether it found the bell's flag
-        up and rang (notified the workers)."""
+        """Remember whether a publish found a sleeping worker and notified it. `sent` is the time of the statement."""
+        # The statement found the bell's flag up (`rang`) or down.
         if not rang:
             self._until = max(self._until, sent + NO_ASK_TIME)

@@ -29,10 +29,11 @@ SOON = 0.05  # seconds: the shortest delay, used if a probe is due already
 
 @dataclass(slots=True)
 class Circuit:
-    """The circuit breaker of one handler in one process, which stops calls while the downstream service is away.
-    `has_failures` is True while the circuit is open, or if there were failures since the last success. While it is
-    False, callers need neither ask for admission nor report successes. `probe_lost` is the time in seconds to wait for
-    a probe (a trial call), for example the handler's timeout."""
+    """A circuit breaker that stops calls to one handler while its downstream service is away.
+
+    The circuit belongs to one process. `has_failures` is True while the circuit is open, or if there were failures
+    since the last success. While `has_failures` is False, callers need neither ask for admission nor report successes.
+    `probe_lost` is the time in seconds to wait for a probe (a trial call), for example the handler's timeout."""
 
     probe_lost: float = PROBE_LOST
     is_open: bool = False
@@ -45,10 +46,11 @@ class Circuit:
     _pause: float = FIRST_PROBE
 
     def failed(self, key: Hashable, now: float, *, unavailable: bool, started: float | None = None) -> bool:
-        """Record that a handler failed on an event of the aggregate `key` because its downstream is away, and return
-        True if this opened the circuit. `unavailable` means that the handler raised `DownstreamUnavailable`. `started`
-        is the time at which the handler was admitted. Without `started`, any failure during a probe (a trial call) is
-        attributed to the probe."""
+        """Record that a handler failed because its downstream service is away. Return True if this opened the
+        circuit."""
+        # `key` is the aggregate of the event. `unavailable` means that the handler raised `DownstreamUnavailable`.
+        # `started` is the time at which the handler was admitted. Without `started`, any failure during a probe (a
+        # trial call) is attributed to the probe.
         if self.is_open:
             if self._is_probe(started):
                 self._pause = min(2 * self._pause, LONGEST_PAUSE)
@@ -63,8 +65,8 @@ class Circuit:
         return True
 
     def note_success(self) -> bool:
-        """Close the circuit because a call succeeded, even a call that started long ago, and return True if the circuit
-        was open."""
+        """Close the circuit because a call succeeded. Return True if the circuit was open."""
+        # A call that started long ago closes the circuit, too.
         was_open = self.is_open
         self.is_open = self.has_failures = False
         self._failing_keys.clear()
@@ -73,8 +75,7 @@ class Circuit:
         return was_open
 
     def note_undecided(self, started: float | None = None) -> None:
-        """Record that an admitted handler call ended without saying anything about the downstream service: neither
-        success nor failure.
+        """Record that a handler call ended with neither success nor failure of the downstream service.
 
         The handler did not start, or asked for a retry later.
 
@@ -83,8 +84,8 @@ class Circuit:
             self._probing_since = None
 
     def note_other_error(self, key: Hashable, started: float | None = None) -> bool:
-        """Record that an admitted handler call ended with an error that does not say that the downstream is away, and
-        return True if this closed the circuit."""
+        """Record a handler error unrelated to the downstream service. Return True if this closed the circuit."""
+        # The error of the admitted call does not say that the downstream is away.
         if self.is_open and self._is_probe(started):
             self._probing_since = None
             self._other_error_keys.add(key)
@@ -93,8 +94,8 @@ class Circuit:
         return False
 
     def try_admit(self, now: float) -> bool:
-        """Return True if a handler may start now. While the circuit is open, only one call at a time is admitted as the
-        probe, a trial whether the downstream is back."""
+        """Return True if a handler may start now. While the circuit is open, only one trial call at a time may."""
+        # The trial call (probe) finds out whether the downstream service is back.
         if not self.is_open:
             return True
         if self._next_probe_at() > now:
@@ -103,9 +104,9 @@ class Circuit:
         return True
 
     def wait(self, now: float) -> float:
-        """Return the delay in seconds, never 0, for an event that the circuit did not admit or that failed while it was
-        open. The delay lasts until the next probe (trial call). While a probe is in flight, the delay is as long as the
-        last pause."""
+        """Return the seconds, never 0, by which to delay an event while the circuit is open."""
+        # The event was not admitted or failed while the circuit was open. The delay lasts until the next probe (trial
+        # call). While a probe is in flight, the delay is as long as the last pause.
         if not self.is_open:
             return SOON
         if self._probing_since is not None:

@@ -41,14 +41,15 @@ STRETCH = 1_000_000
 
 
 def stretch_of(id: int) -> int:
-    """Return the first id of the stretch that contains `id`. The ids are divided into stretches of a million, so all
-    ids of a stretch have the same result."""
+    """Return the first id of the range of a million ids that contains `id`."""
+    # All ids of a stretch have the same result.
     return id // STRETCH * STRETCH
 
 
 class ReadMode(Enum):
-    """The way in which a partition of the log is polled: alone or together with other partitions, with or without a
-    backlog, in whole pages or in pieces."""
+    """The way to poll a partition of the log, such as alone or together with other partitions.
+
+    The mode also says whether the partition has a backlog, and whether it is read in whole pages or in pieces."""
 
     FRESH = "fresh"
     BACKLOG = "backlog"
@@ -72,8 +73,10 @@ _NEXT: Final = MappingProxyType(
 
 
 class ReadRequest(NamedTuple):
-    """The parameters of the next poll for one partition. `base` is the page (snapshot) at which the partition was last
-    read: its own page, or the page that it shares with other partitions."""
+    """The parameters of the next poll for one partition.
+
+    `base` is the page (snapshot) at which the partition was last read: its own page, or the page that it shares with
+    other partitions."""
 
     partition: int
     last_id: int
@@ -83,14 +86,17 @@ class ReadRequest(NamedTuple):
     after: int | None
 
     def with_room(self, room: int) -> "ReadRequest":
-        """Return a copy of the request that asks for `room` new records. `_replace` would take three times as long."""
+        """Return a copy of the request that asks for `room` new records."""
+        # `_replace` would take three times as long.
         return ReadRequest(self.partition, self.last_id, room, self.base, self.until, self.after)
 
 
 class PagePart(NamedTuple):
-    """The records that a poll found for one partition: the page, the ids of late records (committed after records with
-    higher ids were read) and of new records, and the id to which the last id L is raised. `raised_to` is 0 if L is not
-    raised. `last` is False for a piece of a cut page that is followed by more pieces."""
+    """The records that a poll found for one partition.
+
+    It has the page, the ids of late records (committed after records with higher ids were read) and of new records, and
+    the id to which the last id L is raised. `raised_to` is 0 if L is not raised. `last` is False for a piece of a cut
+    page that is followed by more pieces."""
 
     page: Page
     late: list[int]
@@ -101,8 +107,9 @@ class PagePart(NamedTuple):
 
 
 class CutPage(NamedTuple):
-    """A page of records that is too large for one poll and is read in pieces: the page of the first piece, and the id
-    up to which late records have been read."""
+    """A page of records that is too large for one poll and is read in several pieces.
+
+    It has the page of the first piece, and the id up to which late records have been read."""
 
     page: Page
     read_to: int
@@ -131,24 +138,26 @@ class Cursor:
 
     @property
     def fresh(self) -> bool:
-        """True if the partition is polled alone, because it was claimed and no complete page has been read since."""
+        """True if the partition was claimed and no complete page has been read since."""
+        # Until then, the partition is polled alone.
         return self.mode in ALONE
 
     @property
     def caught_up(self) -> bool:
-        """True if all records of the partition that are visible at the shared page (the snapshot of the last common
-        poll) have been read."""
+        """True if all records of the partition that the last common poll could see have been read."""
+        # The snapshot of the last common poll is the shared page.
         return self.mode is ReadMode.CAUGHT_UP
 
     @property
     def lockstep(self) -> bool:
-        """True if the partition was last read at the same snapshot (page) as the other partitions, not at a page of its
-        own."""
+        """True if the partition was last read at the same snapshot as the other partitions."""
+        # Otherwise the partition has a page of its own.
         return self.base is None
 
     def enter_mode(self, mode: ReadMode, base: Page | None, cut: CutPage | None = None) -> None:
-        """Change how the partition is polled: the mode, the page on which the next poll builds, and the cut page if the
-        cursor is in the middle of a page that is read in pieces."""
+        """Change how the partition is polled, such as alone or together with other partitions."""
+        # The next poll builds on the page `base`. `cut` is the cut page if the cursor is in the middle of a page that
+        # is read in pieces.
         assert mode is self.mode or mode in _NEXT[self.mode], (self.mode, mode)
         assert (cut is not None) == (mode in _CUT), (mode, cut)
         assert base is None if mode is ReadMode.CAUGHT_UP else base is not None or mode in _TOGETHER, (mode, base)
@@ -156,9 +165,9 @@ class Cursor:
         self.full = mode is not ReadMode.CAUGHT_UP and mode is not ReadMode.BEHIND
 
     def ask(self, room: int, shared: Page | None) -> ReadRequest:
-        """Return the request for the partition's next poll, with room for `room` new records. Late records are read
-        even without room. New records are not read inside a cut page. `shared` is the page of the partitions in
-        lockstep, and None for partitions that are polled alone."""
+        """Return the request for the partition's next poll, with room for `room` new records."""
+        # Late records are read even without room. New records are not read inside a cut page. `shared` is the page of
+        # the partitions in lockstep, and None for partitions that are polled alone.
         base = self.base or shared
         assert base is not None, "a partition polled alone has a page of its own"
         # A partition that is caught up has read everything up to the floor of the shared page, however low its last id
@@ -169,8 +178,8 @@ class Cursor:
         return ReadRequest(self.partition, last_id, max(room, 0), base, None, None)
 
     def start(self, floor: int) -> int:
-        """Return the id above which the next poll searches for late records of the partition, given that no late record
-        appeared up to the id `floor`."""
+        """Return the id above which the next poll searches for records that were committed late."""
+        # No late record of the partition appeared up to the id `floor`.
         return max(min(floor, self.last_id), self.cut.read_to if self.cut else 0)
 
     def take(
@@ -184,12 +193,12 @@ class Cursor:
         together: bool,
         cap: int | None = None,
     ) -> PagePart:
-        """Move the cursor to the page that a poll returned, and return the records to deliver, at most `cap` of them
-        late records.
+        """Advance the reading position by a poll's result, and return the records to deliver.
 
         `late` and `new` are the ids found, in ascending order. `floor` is the bound that the search for late records
         used. Only transactions that `asked.base` lists and that have ended count for this bound. `together` is True if
         the answer belongs to the poll that all partitions in lockstep share."""
+        # The result has at most `cap` late records.
         start = self.start(floor)
         cap = MAX_LATE if cap is None else cap
         # More late records than one page may deliver: read the others in further pieces.
@@ -210,15 +219,16 @@ class Cursor:
         return self._move_to(page, late, new, full=full)
 
     def take_quick(self, page: Page, ids: list[int]) -> PagePart:
-        """Move the cursor to the page of a quick poll (one scan for all partitions that are caught up), and return the
-        records to deliver. `ids` are the ids found, in ascending order. The partition must be caught up."""
+        """Advance the reading position by one scan for all partitions, and return the records to deliver."""
+        # This is a quick poll, one scan for all partitions that are caught up. The partition must be caught up. `ids`
+        # are the ids found, in ascending order.
         assert self.mode is ReadMode.CAUGHT_UP, self
         late = bisect_right(ids, self.last_id)
         return self._move_to(page, ids[:late], ids[late:], full=False)
 
     def stay(self, shared: Page) -> None:
-        """Keep `shared` as the partition's own page if the partition was read at that page. Call this before a quick
-        poll, in which the partition takes no part, moves the shared page on."""
+        """Keep the snapshot `shared` as the partition's own, if the partition was read at it."""
+        # Call this before a quick poll, in which the partition takes no part, moves the shared page on.
         assert self.mode is not ReadMode.CAUGHT_UP, self
         self.base = self.base or shared
 

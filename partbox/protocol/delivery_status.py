@@ -14,8 +14,9 @@ ENDED_STATES: Final = ("dead", "discarded", "cancelled")
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """A noteworthy step in the processing of a record by a subscription, such as a failed attempt or a replay. A
-    delivery at the first attempt leaves no entry.
+    """A step in the processing of an event by a subscription, such as a failed attempt or a replay.
+
+    A delivery at the first attempt leaves no entry.
 
     `outcome` is failed, dead, ignored, interrupted (the process died), done (after the record was parked), repeated
     (done, and a process that died may have run the record before), skipped, replayed or discarded (by an operator), or
@@ -33,8 +34,9 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """The completed delivery of a record to a subscription. The delivery happened not before the time `after`, and was
-    saved by the time `before`.
+    """The completed delivery of a record to a subscription, with bounds on its time.
+
+    The delivery happened not before the time `after`, and was saved by the time `before`.
 
     `outcome` is delivered, repeated (a process that died may have run the record too), or ignored (`on_error` said that
     the error does not matter, or the process had no handler for the record). `process` is "pid on node". The fields are
@@ -48,8 +50,9 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class ParkedState:
-    """The parked row of a record, which holds an event that could not be finished at once: state, attempts, due time,
-    time of parking, and last error with its traceback."""
+    """The state of an event that could not be finished at once: attempts, due time and last error.
+
+    It is read from the event's parked row, and includes the time of parking and the last error's traceback."""
 
     state: str
     attempts: int
@@ -61,8 +64,9 @@ class ParkedState:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryFacts:
-    """The facts from which the status of a record in a subscription is derived, as read from the database at one
-    moment.
+    """The facts from the database that decide the status of an event in a subscription.
+
+    They are read at one moment.
 
     `wanted` is False if the type filter of the subscription excludes the record. `consumed` is True if the saved cursor
     of its partition has passed the record. `owner` is the process that owns the partition. `ahead` is the number of
@@ -85,7 +89,7 @@ class DeliveryFacts:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryStatus:
-    """The status of a record in a subscription: its outcome, or the place where the record waits and the reason.
+    """The status of an event in a subscription: its outcome, or where and why it waits.
 
     `state` is one of: waiting (not read yet, or in the memory of a process), running, retrying, deferred, scheduled,
     held, ready, dead, discarded, cancelled, delivered, ignored (`on_error` said that the error does not matter, or no
@@ -113,14 +117,13 @@ class DeliveryStatus:
 
     @property
     def may_have_run_twice(self) -> bool:
-        """True if the handler may have run twice for the record: a process that may have run it died, and the record
-        ran again."""
+        """True if the handler may have run twice, because a process died while it may have run the handler."""
+        # The record ran again after the death of the process.
         return any(entry.outcome == "repeated" for entry in self.history)
 
 
 def delivery_status(facts: DeliveryFacts) -> DeliveryStatus:
-    """Derive the status of a record in a subscription, such as waiting, dead or delivered, from the facts read from the
-    database."""
+    """Derive the status of an event in a subscription, such as waiting, dead or delivered."""
     status = _consumed(facts) if facts.consumed and facts.parked is None else _unfinished(facts)
     last = facts.history[-1] if facts.history else None
     return replace(status, history=facts.history, attempts=status.attempts or (last.attempt if last else 0))

@@ -6,8 +6,8 @@ from partbox.errors import PublishError
 
 
 def partition_of(text: str) -> int:
-    """Return the number of the partition, 0 to 255, to which an aggregate id belongs: the lowest byte of the
-    MurmurHash3 x86 32-bit hash of the UTF-8 text, with seed 0. Raise PublishError if the id is not valid text."""
+    """Return the partition, 0 to 255, of an aggregate id. Raise PublishError if the id is not valid text."""
+    # The partition is the lowest byte of the MurmurHash3 x86 32-bit hash of the UTF-8 text, with seed 0.
     try:
         key = text.encode()
     except AttributeError:

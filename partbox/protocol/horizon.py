@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class Page:
-    """The snapshot at which a poll read the log, with lower bounds on the ids of the records that the snapshot does not
-    see.
+    """The snapshot at which a poll read the log, with bounds on the ids that it could not see.
+
+    The bounds are lower bounds on the ids of the records that the snapshot does not see.
 
     `snapshot` is the text of the snapshot. `settled` is the bound for transactions that the snapshot could not list.
     `listed` has a pair (xid, bound) for each listed transaction. The page of a saved cursor has its floor as the bound
@@ -23,30 +24,31 @@ class Page:
 
     @cached_property
     def floor(self) -> int:
-        """The highest id up to which no further record will become visible after this page was read."""
+        """The highest id up to which no further record can become visible after this snapshot."""
         return min([self.settled, *(bound for _, bound in self.listed)])
 
 
 class Fence(NamedTuple):
-    """A bound on the record ids of later transactions: every transaction with a transaction id above `xid` draws only
-    record ids above `drawn`."""
+    """A bound on later record ids: transactions above `xid` draw only ids above `drawn`."""
 
     xid: int
     drawn: int
 
 
 def fence(drawn: int, age: int, xmax: int) -> Fence:
-    """Build a fence (transactions above an xid draw only ids above `drawn`) from one reading of the server: the id
-    drawn, `age('3'::xid)` read after it, and a snapshot's 64-bit xmax. `age` is the distance from xid 3 to the next
-    xid, in 32 bits. The next xid is xmax or shortly after, so that xmax widens it to 64 bits."""
+    """Build a bound on the record ids of later transactions from one reading of the server."""
+    # Transactions above an xid draw only ids above `drawn`. The reading has the id drawn, `age('3'::xid)` read after
+    # it, and a snapshot's 64-bit xmax. `age` is the distance from xid 3 to the next xid, in 32 bits. The next xid is
+    # xmax or shortly after, so that xmax widens it to 64 bits.
     ahead = (age + 3 - xmax) % (1 << 32)
     return Fence(xmax + ahead - 1, drawn)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A PostgreSQL snapshot (`pg_snapshot`): all transactions below `xmax` had ended, except for the transactions that
-    `xip` lists."""
+    """A PostgreSQL snapshot: transactions below `xmax` had ended, except for the transactions in `xip`.
+
+    It is a `pg_snapshot`."""
 
     text: str
     xmin: int
@@ -60,8 +62,9 @@ class Snapshot:
 
 
 class Horizon:
-    """The bounds that one process knows on the ids of records that may still become visible, so that polls search only
-    above them. They hold for one life of the server."""
+    """The bounds that one process knows on the ids of records that may still become visible.
+
+    Polls search only above these bounds. The bounds hold for one life of the server."""
 
     def __init__(self) -> None:
         self.fences: list[Fence] = []
@@ -71,20 +74,22 @@ class Horizon:
         self._bounds: dict[int, int] = {}
 
     def add_fence(self, new: Fence) -> None:
-        """Remember a fence, a bound on the ids that later transactions draw. A fence with no more drawn ids than the
-        newest fence says less, and is dropped."""
+        """Remember a bound on the record ids of later transactions, unless it says less than the newest bound."""
+        # A fence with no more drawn ids than the newest fence is dropped.
         if not self.fences or new.drawn > self.fences[-1].drawn:
             self.fences.append(new)
 
     def claim(self, floor: int) -> None:
-        """Remember the floor of a partition that was just claimed (no record up to this id will appear any more) if it
-        is the highest so far. The floor holds for every transaction that is still open after the claim."""
+        """Remember the id up to which a newly claimed partition is complete, if it is the highest so far."""
+        # No record up to the floor will appear any more. The floor holds for every transaction that is still open after
+        # the claim.
         self.claimed_floor = max(self.claimed_floor, floor)
 
     def build_page(self, snapshot: Snapshot, *, is_complete: bool = False) -> Page:
-        """Return the page (snapshot with id bounds) of a poll, after fixing the bounds of the open transactions that
-        `snapshot` lists. Call this immediately after the poll: a later bound could use a floor that was claimed after
-        the snapshot. Such a floor says nothing about a transaction that ended between the two."""
+        """Return a poll's snapshot together with bounds on the ids that it could not see."""
+        # The bounds of the open transactions that `snapshot` lists are fixed now. Call this immediately after the poll:
+        # a later bound could use a floor that was claimed after the snapshot. Such a floor says nothing about a
+        # transaction that ended between the two.
         for xid in snapshot.xip:
             # A bound is fixed when the transaction is first listed and must not rise: the transaction may have drawn
             # ids since.
@@ -93,8 +98,8 @@ class Horizon:
         return Page(snapshot.text, self._bound(snapshot.xmax), listed, is_complete)
 
     def share_page(self, snapshot: Snapshot, page: Page) -> None:
-        """Make a page, just read at `snapshot`, the shared page of all partitions that are polled in lockstep, and
-        forget the bounds of ended transactions."""
+        """Make a snapshot the shared snapshot of all partitions that are polled together."""
+        # The page was just read at `snapshot`. The bounds of ended transactions are forgotten.
         self.shared = page
         listed = set(snapshot.xip)
         self._bounds = {xid: at for xid, at in self._bounds.items() if xid in listed or xid >= snapshot.xmax}
@@ -104,22 +109,23 @@ class Horizon:
             del self.fences[0]
 
     def listed(self) -> list[int]:
-        """Return the ids of the transactions that were in progress at the snapshot that the partitions share."""
+        """Return the ids of the transactions that were in progress at the shared snapshot."""
         return [xid for xid, _ in self.shared.listed] if self.shared else []
 
     def ceiling(self, last_id: int) -> int:
-        """Return the highest id that a poll needs to search: no remembered id lies above it. `last_id` is the highest
-        last id L of the polled partitions."""
+        """Return the highest record id that a poll needs to search."""
+        # No remembered id lies above it. `last_id` is the highest last id L of the polled partitions.
         return max(self.fences[-1].drawn if self.fences else 0, self.claimed_floor, last_id)
 
     def is_idle(self, drawn: int, ended: bool) -> bool:
-        """Return True if a poll can be skipped, because no record can have become visible since the shared snapshot S.
+        """Return True if a poll can be skipped, because no record can have become visible.
 
         `drawn` is the number of ids drawn by now. `ended` is True if a transaction that S lists has ended. The xid of a
         record that became visible after S is either listed by S or is at or above xmax(S). In the first case the
         transaction has ended. In the second case the xid is above the U of the fence, so the id is above `settled`, and
         more ids have been drawn. The fence has to be older than S: the ids drawn between that fence and S lie above the
         ceiling of the poll and have not been read."""
+        # Nothing has become visible since the shared snapshot S.
         return self.shared is not None and not ended and drawn == self.shared.settled
 
     def _bound(self, xid: int) -> int:

@@ -18,41 +18,43 @@ AWAIT_DIVISOR = 8
 
 
 def share(nodes: int) -> float:
-    """Return the probability with which a node takes a turn at work that any of `nodes` nodes can do. Up to
-    `FULL_SHARE_NODES` nodes take all turns. Larger fleets take as many turns together as `FULL_SHARE_NODES` nodes. Each
-    node draws anew, so when nodes leave, the others take over their turns at once."""
+    """Return the probability with which a node takes a turn at work that any node can do."""
+    # Up to `FULL_SHARE_NODES` nodes take all turns. Larger fleets take as many turns together as `FULL_SHARE_NODES`
+    # nodes. Each node draws anew, so when nodes leave, the others take over their turns at once.
     return min(1.0, FULL_SHARE_NODES / max(1, nodes))
 
 
 def beat_interval(nodes: int, heartbeat: float, lease: float) -> float:
-    """Return the seconds between two heartbeats of a node in a fleet of `nodes` nodes, for a requested interval of
-    `heartbeat` seconds.
+    """Return the seconds between two heartbeats of a node in a fleet of `nodes` nodes.
 
     More than `FULL_BEAT_NODES` nodes together send as many heartbeats as `FULL_BEAT_NODES` nodes, because each
     heartbeat is a commit on the server. The promise of the lease stays: a lease is renewed four times while it lasts,
     and a dead node is noticed late before another node would have missed two heartbeats."""
+    # `heartbeat` is the requested interval in seconds.
     return max(heartbeat, min(heartbeat * max(1.0, nodes / FULL_BEAT_NODES), MAX_BEAT_OF_LEASE * lease))
 
 
 def longest_tick(owned: int, lease: float, *, calm: bool) -> float:
-    """Return the longest time in seconds between two ticks of a process (its regular look at the database), and so
-    between two polls that nothing has requested.
+    """Return the longest time in seconds between two regular looks of a process at the database.
 
     A process with few partitions ticks less often. Otherwise hundreds of processes without work would cost the server a
     third of a processor. The number of owned partitions decides, from about 16 processes on. A late tick delays only
     news that the bell announces anyway: events, plans, and changes of parked rows by others. A process is `calm` only
     if it hears the bell and has nothing in hand, because running handlers are checked four times a second."""
+    # The looks are the process's ticks. The result is also the longest time between two polls that nothing has
+    # requested.
     if not calm or not owned:
         return TICK
     return max(TICK, min(LONGEST_TICK, MAX_TICK_OF_LEASE * lease, TICK * FEW_PARTITIONS / owned))
 
 
 def next_tick_delay(soonest: float | None, awaited: float | None, most: float = TICK) -> float:
-    """Return the seconds until the next tick of a process (its regular look at the database), at most `most` seconds.
+    """Return the seconds, at most `most`, until the next regular look of a process at the database.
 
     `soonest` is the time until the first parked row is due. `awaited` is the time for which the process has waited for
     another process to release a partition. No notification announces a release. A partition that was awaited for t
     seconds stays without an owner for at most t / AWAIT_DIVISOR, and waiting for a handler that runs for hours costs no
     more queries than the usual ticks."""
+    # The look is the process's tick.
     pause = most if soonest is None else min(most, max(soonest, SHORTEST_TICK))
     return pause if awaited is None else min(pause, max(AWAIT_TICK, awaited / AWAIT_DIVISOR))

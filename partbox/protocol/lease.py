@@ -26,21 +26,23 @@ BREAK_DIVISOR = 2
 
 
 def trust_deadline(sent_at: float, lease: float) -> float:
-    """Return the time until which a process may trust that it still holds its lease. `sent_at` is the time at which the
-    process sent the last renewal, in seconds of the same clock."""
+    """Return the time until which a process may rely on its lease. `sent_at` is the time of the last renewal."""
+    # The process sent the renewal at `sent_at`, in seconds of the same clock.
     return sent_at + lease * (1 - LEASE_MARGIN)
 
 
 def idle_limit(lease: float) -> float:
-    """Return the seconds without a read or a save of progress after which a child process starts no further handler.
-    The limit is less than the time after which its supervisor gives up on it."""
+    """Return the seconds without database progress after which a child process starts no further handler."""
+    # A read or a save of progress counts. The limit is less than the time after which the supervisor gives up on the
+    # child.
     return IDLE_LEASES * lease * (1 - LEASE_MARGIN)
 
 
 @dataclass(frozen=True, slots=True)
 class ChildSigns:
-    """The signs of life of a child process as its supervisor sees them, such as how long it has been silent. Times are
-    in seconds.
+    """The signs of life of a child process as its supervisor sees them. Times are in seconds.
+
+    An example is how long the child has been silent.
 
     Attributes:
         silent: Since the last tick of the child.
@@ -62,8 +64,7 @@ class ChildSigns:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """The time limits, in seconds, by which a supervisor decides that a child process has been silent or busy for too
-    long."""
+    """The time limits, in seconds, after which a supervisor gives up on a silent or busy child process."""
 
     lease: float
     handler_timeout: float
@@ -71,7 +72,7 @@ class Patience:
 
 
 def should_renew_lease(signs: ChildSigns, patience: Patience) -> bool:
-    """Return True if the supervisor should renew the lease of its child process, which keeps the child's partitions.
+    """Return True if the supervisor should renew the lease by which its child process owns partitions.
 
     If the child or half of it is silent, or if the child neither reads nor saves, renew the lease only while a handler
     runs within its time limit and the child is not stopped. The handler may hold the interpreter. When it ends and the
@@ -85,8 +86,9 @@ def should_renew_lease(signs: ChildSigns, patience: Patience) -> bool:
 
 
 def should_kill(signs: ChildSigns, patience: Patience) -> bool:
-    """Return True if the supervisor should kill the child process: it was silent without a reason for two leases beyond
-    the first, was idle for two leases, or runs a handler far beyond its time limit."""
+    """Return True if the supervisor should kill the child process, because it hangs."""
+    # The child was silent without a reason for two leases beyond the first, was idle for two leases, or runs a handler
+    # far beyond its time limit.
     idle = signs.idle >= IDLE_LEASES * patience.lease
     if signs.handler is not None and signs.handler >= patience.handler_timeout + patience.drain_timeout:
         return idle or signs.silent >= patience.lease
@@ -96,8 +98,9 @@ def should_kill(signs: ChildSigns, patience: Patience) -> bool:
 
 
 class HeartbeatStreak:
-    """A record of the period in which a supervisor has reached its database without a break. Inactivity of child
-    processes during this period is their own fault. The clock also counts suspended time."""
+    """The period in which a supervisor has reached its database without a break.
+
+    Inactivity of child processes during this period is their own fault. The clock also counts suspended time."""
 
     def __init__(self, lease: float) -> None:
         self._lease = lease
@@ -105,8 +108,8 @@ class HeartbeatStreak:
         self._at = 0.0
 
     def note(self, now: float, *, reached: bool) -> None:
-        """Record whether the supervisor's tick that ended at `now` reached the database. A tick that did not, or a long
-        gap between ticks, breaks the streak."""
+        """Record whether the supervisor's last look at the database, ended at `now`, succeeded."""
+        # A tick that did not reach the database, or a long gap between ticks, breaks the streak.
         if not reached:
             self._since = None
         elif self._since is None or breaks_watch(now - self._at, self._lease):
@@ -114,13 +117,15 @@ class HeartbeatStreak:
         self._at = now
 
     def lasted_for(self, now: float) -> float:
-        """Return the length of the streak in seconds, or 0.0 if the last tick was so long ago that the streak broke."""
+        """Return the length of the streak in seconds, or 0.0 if it is broken."""
+        # The streak also breaks if the last tick was too long ago.
         return 0.0 if self._since is None or breaks_watch(now - self._at, self._lease) else now - self._since
 
 
 class Leaseholder(Protocol):
-    """A process instance and its lease, as stored in the database. `left` is the rest of its `lease` in seconds, by the
-    database's clock."""
+    """A process instance and its lease, as stored in the database.
+
+    `left` is the rest of its `lease` in seconds, by the database's clock."""
 
     @property
     def instance_id(self) -> UUID: ...
@@ -133,32 +138,34 @@ class Leaseholder(Protocol):
 
 
 class SeenHeartbeat(NamedTuple):
-    """A heartbeat of an instance, and the time since which a watcher has seen it unchanged, in seconds of the watcher's
-    monotonic clock."""
+    """A heartbeat of a process instance, and the time since which it has been unchanged.
+
+    A watcher saw it. The time is in seconds of the watcher's monotonic clock."""
 
     heartbeat_at: datetime
     since: float
 
 
 class Burials(NamedTuple):
-    """The process instances to bury now (declare dead, so that others take over their partitions), and the seconds
-    until the next instance may be due, or None if there is no other."""
+    """The process instances to declare dead now, and the seconds until the next instance may be due.
+
+    Others take over the partitions of a buried instance. The seconds are None if there is no other instance."""
 
     due: list[UUID]
     next_in: float | None
 
 
 def breaks_watch(pause: float, lease: float) -> bool:
-    """Return True if the watcher of other processes' heartbeats paused for so long (`pause` seconds) that it has to
-    watch them for a full lease anew."""
+    """Return True if the watcher of other processes' heartbeats paused so long that it must start anew."""
+    # The pause took `pause` seconds. The watcher then has to watch the heartbeats for a full lease anew.
     return pause > lease / BREAK_DIVISOR
 
 
 def update_sightings(
     before: Mapping[UUID, SeenHeartbeat], instances: Iterable[Leaseholder], now: float, pause: float = 0.0
 ) -> dict[UUID, SeenHeartbeat]:
-    """Return since when each instance's heartbeat has been unchanged, after the watcher looked at the instances at the
-    time `now`. The observation of `before` was `pause` seconds earlier."""
+    """Update since when the heartbeat of each process instance has been unchanged."""
+    # The watcher looked at the instances at the time `now`. The observation of `before` was `pause` seconds earlier.
     return {each.instance_id: _sighting(before.get(each.instance_id), each, now, pause) for each in instances}
 
 
@@ -172,23 +179,24 @@ def _sighting(seen: SeenHeartbeat | None, instance: Leaseholder, now: float, pau
 def find_burials(
     instances: Iterable[Leaseholder], seen: Mapping[UUID, SeenHeartbeat], now: float, steady_since: float | None = None
 ) -> Burials:
-    """Return the process instances to bury (declare dead) because their leases are over and their heartbeats unchanged.
-    `seen` must have a sighting of each instance. `steady_since` is the time since which the watcher has had no break.
-    None means since the sightings."""
+    """Return the process instances to declare dead: their leases are over and their heartbeats unchanged."""
+    # `seen` must have a sighting of each instance. `steady_since` is the time since which the watcher has had no break.
+    # None means since the sightings.
     waits = {each.instance_id: _wait(each, seen[each.instance_id].since, now, steady_since) for each in instances}
     due = [instance for instance, wait in waits.items() if wait <= 0]
     return Burials(due, min((wait for wait in waits.values() if wait > 0), default=None))
 
 
 def _wait(instance: Leaseholder, seen_since: float, now: float, steady_since: float | None) -> float:
-    """Return the seconds until the process instance may be buried (declared dead). 0 or less means now."""
+    """Return the seconds until the process instance may be declared dead. 0 or less means now."""
     since = seen_since if steady_since is None else max(seen_since, steady_since)
     return max(instance.left, instance.lease - (now - since))
 
 
 class Heartbeat(NamedTuple):
-    """The last heartbeat of a process instance as stored in the database. `left` is the rest of the `lease` in seconds,
-    by the database's clock."""
+    """The last heartbeat of a process instance as stored in the database.
+
+    `left` is the rest of the `lease` in seconds, by the database's clock."""
 
     instance_id: UUID
     heartbeat_at: datetime
@@ -197,16 +205,17 @@ class Heartbeat(NamedTuple):
 
 
 class SilenceWatch:
-    """A detector of dead process instances for a watcher that has no heartbeats of its own, such as a command that
-    waits for instances."""
+    """A detector of dead process instances for a command that has no heartbeats of its own.
+
+    An example is a command that waits for instances."""
 
     def __init__(self) -> None:
         self._seen: dict[UUID, SeenHeartbeat] = {}
         self._checked_at: float | None = None
 
     def expired(self, beats: Iterable[Heartbeat], now: float) -> list[UUID]:
-        """Record the heartbeats seen at `now`, in monotonic seconds, and return the ids of the instances to bury
-        (declare dead) because they have been silent for too long."""
+        """Record the heartbeats seen at `now`, and return the ids of the instances to declare dead."""
+        # These instances have been silent for too long. `now` is in monotonic seconds.
         pause = 0.0 if self._checked_at is None else now - self._checked_at
         self._checked_at = now
         instances = list(beats)

@@ -19,13 +19,14 @@ DEPTH: Final = 4  # tuples inside tuples
 
 
 class UnfitValueError(TypeError):
-    """Raised if `limit_by` returned a value of a kind by which a rate limit cannot divide events, such as a list."""
+    """Raised if `limit_by` returned a value, such as a list, by which a rate limit cannot group events."""
 
 
 def to_limit_value(found: object, depth: int = DEPTH) -> LimitValue:
-    """Convert a result of the application's `limit_by` into a plain value by which a limit divides events. An instance
-    of a subclass becomes an instance of the base class. An Enum becomes the text `Class.NAME`. Raise UnfitValueError
-    for a value of another kind. The methods of an unusual subclass may raise any exception."""
+    """Convert a result of `limit_by` into a plain value that groups events. Raise UnfitValueError if it cannot."""
+    # An instance of a subclass becomes an instance of the base class. An Enum becomes the text `Class.NAME`. The error
+    # is raised for a value of another kind. The methods of an unusual subclass may raise any exception. `limit_by`
+    # belongs to the application.
     # Classes are tested with `issubclass`, and methods are called on the built-in base class, so that no method of the
     # application's subclass runs.
     kind = type(found)

@@ -18,8 +18,7 @@ _TEXT: Final = re.compile(r"\s*(\d{1,12}(?:\.\d{1,12})?)\s*/\s*([smh])\s*")
 
 
 class Rate(float):
-    """A number of calls per second that is printed in the form in which people write rates, such as "100/s" or
-    "5/h"."""
+    """A number of calls per second, printed as people write rates, such as "100/s" or "5/h"."""
 
     def __str__(self) -> str:
         unit = next((unit for unit, long in _UNITS.items() if self >= 1 / long), "h")
@@ -28,9 +27,11 @@ class Rate(float):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The limits of one handler in the whole cluster: `rate` is the number of calls that may start per second, and
-    `at_once` the number that may run at the same time. None means no limit. With `by`, which divides the events, for
-    example by tenant, both hold for each value of the division."""
+    """The rate limit and the concurrency limit of one handler in the whole cluster.
+
+    `rate` is the number of calls that may start per second, and `at_once` the number that may run at the same time.
+    None means no limit. With `by`, which divides the events, for example by tenant, both hold for each value of the
+    division."""
 
     rate: Rate | None = None
     at_once: int | None = None
@@ -38,13 +39,15 @@ class Limit:
 
     @property
     def bounds(self) -> bool:
-        """True if the limit restricts the handler at all, because it has a rate or a number of simultaneous calls."""
+        """True if the limit restricts the handler at all.
+
+        It restricts the handler if it has a rate or a number of simultaneous calls."""
         return self.rate is not None or self.at_once is not None
 
 
 def rate_of(text: object) -> Rate:
-    """Return the rate that a text such as "100/s" describes, or the Rate itself. Raise ValueError, with the accepted
-    forms, for anything else."""
+    """Parse a rate such as "100/s", or return a given Rate. Raise ValueError for anything else."""
+    # The error names the accepted forms.
     if isinstance(text, Rate):
         return text
     match = _TEXT.fullmatch(text) if isinstance(text, str) else None

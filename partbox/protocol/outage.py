@@ -43,8 +43,9 @@ _module, _qualname = vars(type)["__module__"].__get__, vars(type)["__qualname__"
 
 
 class ErrorNames(tuple[type[BaseException] | str, ...]):
-    """A tuple of exception classes or their dotted names. Names stay unresolved until a worker starts, because they may
-    belong to the application's modules."""
+    """A tuple of exception classes or their dotted names, which are imported later.
+
+    Names stay unresolved until a worker starts, because they may belong to the application's modules."""
 
     __slots__ = ()
 
@@ -52,8 +53,9 @@ class ErrorNames(tuple[type[BaseException] | str, ...]):
         return ",".join(each if isinstance(each, str) else _name(each).removeprefix("builtins.") for each in self)
 
     def found(self) -> Errors:
-        """Import the named exceptions, and return all exception classes. Raise ValueError for a name that is not the
-        name of an exception class."""
+        """Import the named exceptions, and return all exception classes.
+
+        Raise ValueError for a name that is not the name of an exception class."""
         return tuple(_import_error(each) if isinstance(each, str) else each for each in self)
 
 
@@ -61,8 +63,8 @@ DEFAULT_ERRORS = ErrorNames(("OSError", "TimeoutError"))
 
 
 def parse_error_names(value: Any) -> ErrorNames:
-    """Parse the exceptions that a setting names: a class, a text with commas, or a list of classes and names. Raise
-    ValueError for anything else."""
+    """Parse the exceptions that a setting names. Raise ValueError for a value of a wrong kind."""
+    # The value is a class, a text with commas, or a list of classes and names.
     given = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
     errors = ErrorNames(each.strip() if isinstance(each, str) else each for each in given)
     if not errors or not all(map(_is_error, errors)):
@@ -71,8 +73,8 @@ def parse_error_names(value: Any) -> ErrorNames:
 
 
 def circuit(value: Any) -> ErrorNames | None:
-    """Parse a setting for the circuit breaker: return the exceptions that open the circuit, or None for "off". The
-    value "on" stands for the defaults. Raise ValueError for a value that `parse_error_names` does not accept."""
+    """Parse a circuit breaker setting into the exceptions that open the circuit, or None for "off"."""
+    # The value "on" stands for the defaults. ValueError is raised for a value that `parse_error_names` does not accept.
     if isinstance(value, str):
         value = {"off": False, "none": False, "on": True}.get(value.strip().lower(), value)
     if value is None or isinstance(value, bool):
@@ -81,8 +83,8 @@ def circuit(value: Any) -> ErrorNames | None:
 
 
 def is_outage(error: BaseException, errors: Errors) -> bool:
-    """Return True if an exception of a handler, or an exception in its chain of causes, says that the downstream
-    service is away. `errors` are the exception classes that count."""
+    """Return True if a handler's exception, or one of its causes, means that the downstream service is away."""
+    # `errors` are the exception classes that count.
     asked: BaseException | None = error
     for _ in range(DEPTH):
         if asked is None:
@@ -109,8 +111,9 @@ def _is_selected(kind: type[BaseException], errors: Errors) -> bool:
 
 
 def _is_answer(kind: type[BaseException]) -> bool:
-    """Return True for an OSError class that is not about a connection: a local error, a wrong argument, or an answer of
-    the server."""
+    """Return True for an OSError class that is not about a connection.
+
+    It is a local error, a wrong argument, or an answer of the server."""
     names = {_name(each) for each in kind.__mro__}
     if issubclass(kind, LOCAL_ERRORS) or not ANSWER_ERRORS.isdisjoint(names):
         return True

@@ -28,17 +28,18 @@ class OutstandingWork:
 
     @property
     def is_done(self) -> bool:
-        """True if the subscription has finished its work: only dead, discarded and scheduled events are left."""
+        """True if the subscription has finished: only dead, discarded and scheduled events are left."""
         return not self.unread and not self.unfinished
 
     @property
     def progress(self) -> tuple[str, int, int]:
-        """A value that changes whenever the subscription finishes an event, by which a standstill is noticed."""
+        """A value that changes whenever the subscription finishes an event."""
+        # A standstill is noticed by it.
         return self.cursors, self.unfinished, self.scheduled
 
     def can_progress(self, patience: float) -> bool:
-        """Return True if some of the subscription's unfinished work may run within `patience` seconds. A scheduled
-        event must also be due soon."""
+        """Return True if some unfinished event of the subscription may run within `patience` seconds."""
+        # A scheduled event must also be due soon.
         if self.paused or patience <= 0:
             return False
         if self.unread or (self.due_in is not None and self.due_in <= patience):
@@ -54,8 +55,8 @@ class Standstill:
         self._since = 0.0
 
     def is_over(self, work: OutstandingWork, patience: float, now: float) -> bool:
-        """Return True if waiting for the subscription is pointless, because none of its work can run before `patience`
-        seconds end. The seconds count anew from each finished event."""
+        """Return True if none of the subscription's work can run before `patience` seconds end."""
+        # Waiting for the subscription is then pointless. The seconds count anew from each finished event.
         if work.moving or work.progress != self._progress:
             self._progress, self._since = work.progress, now
         return not work.can_progress(self._since + patience - now)

@@ -48,8 +48,7 @@ MAX_CHAIN_RUN = 100
 
 
 class RowState(StrEnum):
-    """The reason why an event is parked (set aside in a row of its own), such as a retry or a later delivery time, as
-    stored in the database."""
+    """The reason why an event was set aside in a database row, such as a retry or a later delivery time."""
 
     SCHEDULED = "scheduled"
     RETRYING = "retrying"
@@ -63,8 +62,9 @@ class RowState(StrEnum):
 
 
 class RowStage(Enum):
-    """The place of a parked event's row: only in the database, in memory, or changed in memory and not yet
-    committed."""
+    """The place of a set-aside event's row: in the database, in memory, or changed in memory only.
+
+    A row that was changed in memory is not yet committed."""
 
     UNSAVED = "unsaved"
     WAITING = "waiting"
@@ -73,8 +73,9 @@ class RowStage(Enum):
 
 
 class Suspicion(Enum):
-    """Whether a parked event may have killed a worker process, and whether its trial (a run that is counted as an
-    attempt beforehand) is in progress."""
+    """Whether an event may have killed a worker process, and whether its trial run is in progress.
+
+    The event is parked. The trial is a run that is counted as an attempt beforehand."""
 
     NONE = "none"
     SUSPECT = "suspect"
@@ -108,8 +109,9 @@ _IN_MEMORY: Final = (RowStage.LOADED, RowStage.RUNS_ON)
 
 @dataclass(slots=True)
 class ParkedRow:
-    """The row of a parked event (set aside because it cannot run now), as kept in memory. `due` is in monotonic
-    seconds, or None for at once."""
+    """The database row of an event that was set aside because it cannot run now, as kept in memory.
+
+    `due` is in monotonic seconds, or None for at once."""
 
     id: int
     state: RowState
@@ -123,106 +125,115 @@ class ParkedRow:
 
     @property
     def unsaved(self) -> bool:
-        """True if the latest change of the parked event's row is not committed to the database."""
+        """True if the latest change of the row is not committed to the database."""
         return self.stage is RowStage.UNSAVED or self.stage is RowStage.RUNS_ON
 
     @property
     def loaded(self) -> bool:
-        """True if the parked event itself, not only its row, is in memory."""
+        """True if the event itself, not only its row, is in memory."""
         return self.stage in _IN_MEMORY
 
     @property
     def suspect(self) -> bool:
-        """True if the parked event may have killed a process, so that its attempt is counted before it runs, or has
-        been counted."""
+        """True if the event may have killed a process.
+
+        Its attempt is counted before it runs, or has been counted."""
         return self.suspicion is not Suspicion.NONE
 
     @property
     def accused(self) -> bool:
-        """True if the parked event runs only while no other event is on trial (its attempt counted beforehand), because
-        it was recorded as started when a process died."""
+        """True if the event was recorded as started when a process died.
+
+        It runs only while no other event is on trial (its attempt counted beforehand)."""
         return self.suspicion is Suspicion.ACCUSED or self.suspicion is Suspicion.CHARGED_ALONE
 
     @property
     def charged(self) -> bool:
-        """True during the trial of a parked event (its attempt is counted before it runs), until the event is done,
-        parked anew or put back."""
+        """True during the trial run of an event that may have killed a process."""
+        # The attempt is counted before the event runs. The trial lasts until the event is done, parked anew or put
+        # back.
         return self.suspicion is Suspicion.CHARGED or self.suspicion is Suspicion.CHARGED_ALONE
 
     def runs_at(self) -> float | None:
-        """Return the time at which the parked event may run, in monotonic seconds. The time is 0.0 for at once, and
-        None if the row is loaded, unsaved or dead."""
+        """Return the time at which the event may run, 0.0 for at once, or None if it cannot run."""
+        # The time is in monotonic seconds. It is None if the row is loaded, unsaved or dead.
         if self.stage is not RowStage.WAITING or self.state is RowState.DEAD:
             return None
         return 0.0 if self.state in READY_STATES else self.due
 
     def may_run(self, now: float) -> bool:
-        """Return True if the parked event may be loaded and run: its row is stored, not in memory, and due."""
+        """Return True if the event may be loaded and run now.
+
+        Its row is stored, not in memory, and due."""
         at = self.runs_at()
         return at is not None and at <= now
 
     def park(self, state: RowState, attempts: int, *, blocks: bool, waits: bool = False) -> None:
-        """Park the row's event anew after it was in memory, with a new state and number of attempts. The change is
-        unsaved, and ends any suspicion."""
+        """Set the event aside again, with a new state and number of attempts."""
+        # The event was in memory. The change is unsaved, and ends any suspicion.
         assert state in _NEXT_STATES[self.state], (self, state)
         assert self.stage in _IN_MEMORY, self
         self.state, self.attempts, self.blocks, self.waits = state, attempts, blocks, waits
         self.stage, self.suspicion = RowStage.UNSAVED, Suspicion.NONE
 
     def change(self) -> None:
-        """Record that the parked event's row was changed in memory and now differs from its stored form."""
+        """Record that the row was changed in memory and differs from its stored form."""
         assert self.stage is RowStage.WAITING, self
         self.stage = RowStage.UNSAVED
 
     def saved(self) -> None:
-        """Record that the latest change of the parked event's row is committed to the database."""
+        """Record that the latest change of the row is committed to the database."""
         self.stage = _SAVED[self.stage]
 
     def load(self) -> None:
-        """Record that the parked event is now in memory, waiting for its handler or running."""
+        """Record that the event is now in memory, waiting for its handler or running."""
         assert self.stage is RowStage.WAITING, self
         self.stage = RowStage.LOADED
 
     def keep_running(self) -> None:
-        """Record that a handler still runs the event, although the event has been parked meanwhile."""
+        """Record that a handler still runs the event, although the event was set aside meanwhile."""
         assert self.stage in _KEPT, self
         self.stage = _KEPT[self.stage]
 
     def put_back(self) -> None:
-        """Record that the parked event left memory without having started. This ends a trial."""
+        """Record that the event left memory without having started."""
+        # This ends a trial.
         assert self.stage in _PUT_BACK, self
         self.stage = _PUT_BACK[self.stage]
         self.end_trial()
 
     def mark_suspect(self, *, accused: bool = False) -> None:
-        """Record that the parked event may have killed a worker process. `accused` means that the event was recorded as
-        started when the process died."""
+        """Record that the event may have killed a worker process."""
+        # `accused` means that the event was recorded as started when the process died.
         assert self.suspicion is Suspicion.NONE, self
         self.suspicion = Suspicion.ACCUSED if accused else Suspicion.SUSPECT
 
     def start_trial(self) -> None:
-        """Start the trial of an event that may have killed a process: its attempt is counted before it runs."""
+        """Start the trial run of an event that may have killed a process.
+
+        Its attempt is counted before it runs."""
         assert self.suspicion in _CHARGED, self
         self.suspicion = _CHARGED[self.suspicion]
 
     def end_trial(self) -> None:
-        """End the trial (the run that was counted as an attempt beforehand) of the parked event if it has one. The
-        event stays suspected of killing processes."""
+        """End the trial run of the event, if it has one. The event stays suspected of killing processes."""
+        # The trial is the run that was counted as an attempt beforehand.
         self.suspicion = _TRIAL_ENDED.get(self.suspicion, self.suspicion)
 
 
 def waits(head: ParkedRow, *, before: bool) -> bool:
-    """Return True if the parked events of one key, of which `head` is the first, wait for a permit or a time, and False
-    if an error holds them up. The rows behind a head are held for the head's reason. A head that was itself held,
-    behind a row that is gone, changes nothing: `before` says whether the chain has waited until now."""
+    """Return True if the events of one key wait for a rate limit or a time, False if an error holds them up."""
+    # `head` is the first parked event of the key. The rows behind a head are held for the head's reason. A head that
+    # was itself held, behind a row that is gone, changes nothing: `before` says whether the chain has waited until now.
     return before if head.state is RowState.HELD else head.waits
 
 
 @dataclass(slots=True)
 class Chain:
-    """The parked events of one key that block later events of the key, in id order. A chain `waits` if its head waits
-    for a permit or a time. Otherwise it is in trouble, and its rows count against the brake (a partition with too much
-    trouble is not read further)."""
+    """The set-aside events of one key that block later events of the key, in id order.
+
+    A chain `waits` if its head waits for a permit or a time. Otherwise it is in trouble, and its rows count against the
+    brake (a partition with too much trouble is not read further)."""
 
     rows: list[ParkedRow] = field(default_factory=list)
     # The head is running and has held up its partition for too long.
@@ -233,20 +244,21 @@ class Chain:
         return iter(self.rows)
 
     def insert(self, row: ParkedRow) -> None:
-        """Insert a parked event's row into the chain of its key, in id order."""
+        """Insert a set-aside event's row into the chain of its key, in id order."""
         if not self.rows or row.id > self.rows[-1].id:
             self.rows.append(row)
         else:
             insort(self.rows, row, key=lambda each: each.id)
 
     def count_open(self) -> int:
-        """Return the number of parked events in the chain that are not dead."""
+        """Return the number of events in the chain that are not dead."""
         return sum(row.state in OPEN_STATES for row in self.rows)
 
     def list_runnable(self, now: float) -> list[ParkedRow]:
-        """Return the parked events of the key that may run now: the head and the rows that may follow it without
-        waiting, at most `MAX_CHAIN_RUN`. The list is empty while the head is loaded. A suspect row is returned alone: a
-        row behind it gets its own trial."""
+        """Return the events of the key that may run now, in order.
+
+        They are the head and the rows that may follow it without waiting, at most `MAX_CHAIN_RUN`. The list is empty
+        while the head is loaded. A suspect row is returned alone: a row behind it gets its own trial."""
         run: list[ParkedRow] = []
         for row in self.rows:
             if len(run) == MAX_CHAIN_RUN or not row.may_run(now) or (run and (row.suspect or run[0].suspect)):
@@ -255,21 +267,21 @@ class Chain:
         return run
 
     def wakes_at(self) -> float | None:
-        """Return the time at which the first parked event of the key may run, in monotonic seconds: 0.0 for at once,
-        and None if it is loaded, unsaved or dead."""
+        """Return the time at which the first event of the key may run, 0.0 for at once, or None if it cannot run."""
+        # The time is in monotonic seconds. It is None if the first event is loaded, unsaved or dead.
         return self.rows[0].runs_at() if self.rows else None
 
     def before(self, record_id: int) -> Iterator[ParkedRow]:
-        """Iterate over the parked events of the key whose record id is lower than `record_id`."""
+        """Iterate over the events of the key whose record id is lower than `record_id`."""
         return takewhile(lambda row: row.id < record_id, self.rows)
 
     def in_line(self, rows: Sequence[ParkedRow]) -> list[ParkedRow]:
-        """Return the given loaded rows that may run in order, because no parked event of the chain before them is still
-        unloaded."""
+        """Return the given loaded rows that may run in order."""
+        # No parked event of the chain before them is still unloaded.
         waits = next((row.id for row in self.rows if row.stage not in _IN_MEMORY), None)
         return [row for row in rows if waits is None or row.id < waits]
 
     def caught_up(self) -> bool:
-        """Return True if all parked events of the key are in memory, so that new events of the key may queue behind
-        them in memory."""
+        """Return True if all set-aside events of the key are in memory."""
+        # New events of the key may then queue behind them in memory.
         return not self.blocked_by_slow and all(row.stage in _IN_MEMORY for row in self.rows)

@@ -30,8 +30,10 @@ def free_empty_tables(*tables: dict[Any, Any]) -> None:
 
 @dataclass(slots=True)
 class LatePage:
-    """A page with late records (visible only after records with higher ids were read) that are not finished, and the
-    page before it. `read_before` counts the new records of all earlier pages."""
+    """A batch of records that contains unfinished records committed late, and the batch before it.
+
+    A late record became visible only after records with higher ids were read. `read_before` counts the new records of
+    all earlier pages."""
 
     before: Page
     page: Page
@@ -42,7 +44,9 @@ class LatePage:
 
 @dataclass(frozen=True, slots=True)
 class SaveTarget:
-    """A cursor (reading position in a partition) that may be saved now, because the records before it are finished.
+    """A reading position that may be saved now, because the records before it are finished.
+
+    It is the cursor of one partition.
 
     `passed` is the number of new records that the cursor passes, and `for_good` the number that it passes for good. The
     other passed records were read in later pages than the cursor's page. The cursor's snapshot may not see some of
@@ -56,8 +60,9 @@ class SaveTarget:
 
 @dataclass(slots=True)
 class Progress:
-    """The progress of one partition since the process claimed it at `page` and `last_id`: the records read, and the
-    records finished.
+    """The progress of one partition since the process claimed it: the records read and finished.
+
+    The process claimed the partition at `page` and `last_id`.
 
     Finished records that are not saved are kept with their event ids (empty for parked records). After a lost
     connection, a record that is read again can thus be distinguished from a new record with the same id. Nearly all
@@ -82,8 +87,9 @@ class Progress:
     _floor_raises: deque[int] = field(default_factory=deque)
 
     def take_page(self, page: Page, late: Sequence[int], new: list[int], raised_to: int = 0) -> None:
-        """Add a page that was read in one piece: the ids of its late records, the ids of its new records in order, and
-        the id to which the last id L is raised after it, or 0."""
+        """Add a page that was read in one piece: the ids of its late and new records."""
+        # A late record was committed after records with higher ids were read. The new records are in order. `raised_to`
+        # is the id to which the last id L is raised after the page, or 0.
         if late or self.late:
             self.take_piece(page, late, last=True)
         else:
@@ -99,8 +105,8 @@ class Progress:
             self._floor_raises.append(raised_to)
 
     def take_piece(self, page: Page, late: Iterable[int], last: bool) -> None:
-        """Add a piece of a cut page, a page that is read in several polls. All pieces belong to the page of the first
-        piece."""
+        """Add a piece of a page that is read in several polls."""
+        # All pieces of a cut page belong to the page of the first piece.
         ids = set(late)
         if self.late and self.late[-1].cut:
             self.late[-1].unfinished |= ids
@@ -117,8 +123,9 @@ class Progress:
             self.page = page
 
     def finish(self, ids: list[int], event_ids: list[bytes]) -> None:
-        """Record that the records with these ids are finished: their handlers are done, or they are parked (with an
-        empty event id)."""
+        """Record that the records with these ids are finished.
+
+        Their handlers are done, or they are parked (with an empty event id)."""
         count, unread = len(ids), self._unread
         if count and unread[:count] == ids:
             del unread[:count]
@@ -127,15 +134,15 @@ class Progress:
             self._finished.update(zip(ids, event_ids, strict=True))
 
     def unfinish(self, record_id: int) -> None:
-        """Take back that a record is finished, because its transaction was rolled back and the record has to be read
-        again."""
+        """Take back that a record is finished, because its transaction was rolled back."""
+        # The record has to be read again.
         self._finished.pop(record_id, None)
         if (at := self._passed_index(record_id)) is not None:
             del self._passed[at], self._passed_event_ids[at]
 
     def refinish(self, record_id: int, event_id: bytes) -> None:
-        """Replace the event id of a finished record that was parked before (with an empty event id) and whose handler
-        is done now."""
+        """Record that the handler of an event that was set aside earlier is now done."""
+        # The event id replaces the empty event id with which the finished record was parked.
         if record_id in self._finished:
             self._finished[record_id] = event_id
         elif (at := self._passed_index(record_id)) is not None:
@@ -146,7 +153,7 @@ class Progress:
         return record_id in self._finished or self._passed_index(record_id) is not None
 
     def count_finished(self) -> int:
-        """Return the number of records of the partition that are finished but not yet saved as finished."""
+        """Return the number of the partition's records that are finished but not yet saved as finished."""
         return len(self._finished) + len(self._passed)
 
     def unfinished(self) -> list[int]:
@@ -155,13 +162,14 @@ class Progress:
         return [id for id in (*late, *self._unread) if id not in self._finished and id not in self._floor_raises]
 
     def done(self) -> list[RecordKey]:
-        """Return (id, event id) of each record whose handler is done and whose completion is not saved yet. Parked
-        records are left out."""
+        """Return (record id, event id) of each record whose handler is done and whose completion is unsaved."""
+        # Parked records are left out.
         passed = zip(self._passed, self._passed_event_ids, strict=True)
         return [pair for pair in (*passed, *self._finished.items()) if pair[1]]
 
     def unsaved(self) -> int:
-        """Return the number of new records of the partition that were read above the saved last id."""
+        """Return the number of new records that were read above the saved reading position."""
+        # The position is the saved last id of the partition.
         return self.read_new - self.saved_passed
 
     def read_id(self) -> int:
@@ -169,22 +177,25 @@ class Progress:
         return max(self.last_id, *self._unread[-1:], max(self._finished, default=0))
 
     def count_in_flight(self) -> int:
-        """Return the number of new records of the partition that were read and are not finished. The number is too low
-        by the number of late records that are finished."""
+        """Return the number of new records of the partition that were read and are not finished."""
+        # The number is too low by the number of late records that are finished.
         return len(self._unread) - len(self._floor_raises) - len(self._finished)
 
     def count_finished_ever(self) -> int:
-        """Return the number of records of the partition that were finished since this process claimed it."""
+        """Return the number of records finished since this process claimed the partition."""
         return self._forgotten + self.count_finished()
 
     def waiting(self) -> int:
-        """Return the number of records of the partition, new and late, that were read and are not finished."""
+        """Return the number of records of the partition that were read and are not finished."""
+        # New and late records count.
         late = sum(len(page.unfinished) for page in self.late) + len(self._passed_late)
         return max(0, len(self._unread) - len(self._floor_raises) + late - len(self._finished))
 
     def next_to_finish(self, taken: Container[int] = ()) -> int | None:
-        """Return the id of the new record whose completion would let the next save pass it for good: the first that is
-        neither finished nor in `taken`. Return None if there is no such id, or while a late record is unfinished."""
+        """Return the id of the first unfinished record whose completion would let the saved position advance.
+
+        It is the new record that the next save could then pass for good: the first that is neither finished nor in
+        `taken`. The result is None if there is no such id, or while a late record is unfinished."""
         self._pass_finished()
         if any(page.cut or not self._finished.keys() >= page.unfinished for page in self.late):
             return None
@@ -192,28 +203,31 @@ class Progress:
         return next((id for id in self._unread if not any(id in each for each in skipped)), None)
 
     def target(self) -> SaveTarget:
-        """Return the furthest cursor that may be saved now: no record that it counts as consumed may be unfinished."""
+        """Return the furthest reading position that may be saved now."""
+        # No record that this cursor counts as consumed may be unfinished.
         self._pass_finished()
         page, read = self._page_for(self.last_id)
         return SaveTarget(page, self.last_id, self.passed, min(read, self.passed))
 
     def passes(self, target: SaveTarget, record_id: int) -> bool:
-        """Return True if saving the cursor `target`, made just now, settles a given new record for good, so that no
-        later reader gets it again. The record has to have finished since the last save."""
+        """Return True if saving the position `target` ensures that the record is never delivered again."""
+        # The cursor was made just now. A save settles a given new record for good if no later reader gets it again. The
+        # record has to have finished since the last save.
         for_good = target.for_good - self._passed_for_good
         return for_good > 0 and self._passed[for_good - 1] >= record_id
 
     def release_target(self) -> SaveTarget:
-        """Return the cursor to save when the process gives up the partition. Every record up to the highest finished id
-        is finished, or is parked by this save."""
+        """Return the reading position to save when the process gives up the partition."""
+        # Every record up to the highest finished id is finished, or is parked by this save.
         self._pass_finished()
         # A finished id that was passed is at most `last_id`.
         highest = max(self._finished, default=0)
         return SaveTarget(self.page, max(self.last_id, highest), self.read_new, self.passed)
 
     def saved(self, target: SaveTarget) -> None:
-        """Forget the finished records that the cursor `target`, now committed, passes. A late record above the target's
-        last id is a new record for the saved cursor, so it is kept."""
+        """Forget the finished records that lie below the saved position `target`."""
+        # The cursor is committed now. A late record above the target's last id is a new record for the saved cursor, so
+        # it is kept.
         finished = self._finished
         self.saved_passed, before = target.passed, self.count_finished()
         more = max(0, target.for_good - self._passed_for_good)
@@ -229,8 +243,7 @@ class Progress:
         self._forgotten += before - self.count_finished()
 
     def _pass_finished(self) -> None:
-        """Move the last id L over the new records that finished without a gap, and over raises of L that follow
-        them."""
+        # The last id L moves over the new records that finished without a gap, and over raises of L that follow them.
         unread, raises, finished = self._unread, self._floor_raises, self._finished
         while True:
             if finished:
@@ -254,8 +267,9 @@ class Progress:
         return at if at < len(self._passed) and self._passed[at] == record_id else None
 
     def _page_for(self, last_id: int) -> tuple[Page, int]:
-        """Return the newest page whose snapshot may be saved with `last_id` (all its late records up to that id are
-        finished, as in all pages before it), and the number of new records that were read up to that page."""
+        """Return the newest snapshot that may be saved with `last_id`, and the number of new records read up to it."""
+        # The page's snapshot may be saved if all its late records up to that id are finished, as in all pages before
+        # it.
         finished = self._finished
         while self.late and not self.late[0].cut and all(id in finished for id in self.late[0].unfinished):
             self._passed_late.extend(self.late.popleft().unfinished)

@@ -18,22 +18,22 @@ from partbox.protocol.horizon import Page
 
 
 def ids(shared: Page) -> tuple[int, int]:
-    """Return exclusive (low, high) bounds of the record ids that the next quick poll (one scan for all partitions that
-    are caught up) can scan. The bounds are rounded to millions, so that the statement is planned anew only once per
-    million ids."""
+    """Return exclusive (low, high) bounds of the record ids that the next common scan may read."""
+    # The scan is the quick poll, one scan for all partitions that are caught up. The bounds are rounded to millions, so
+    # that the statement is planned anew only once per million ids.
     # A page counts even if it reaches one stretch above `settled`.
     end = cursor.stretch_of(shared.settled) + 2 * cursor.STRETCH
     return cursor.stretch_of(shared.floor), end
 
 
 def has_found_all(records: int, floor: int, drawn: int) -> bool:
-    """Return True if a quick poll of the ids from `floor` to `drawn` that returned `records` records cannot have missed
-    any. The statement asks for one record more than the limit of late records in a full poll. An answer of that length
-    therefore shows that there may be more."""
+    """Return True if a scan of the ids from `floor` to `drawn` cannot have missed any record."""
+    # The scan is a quick poll that returned `records` records. The statement asks for one record more than the limit of
+    # late records in a full poll. An answer of that length therefore shows that there may be more.
     return records <= cursor.MAX_LATE and drawn - floor <= cursor.STRETCH
 
 
 def bits(partitions: Collection[int]) -> str:
-    """Return a set of partition numbers as a string of 256 bits, the form in which the quick poll's statement takes
-    it."""
+    """Return a set of partition numbers as a string of 256 bits, for use as an SQL parameter."""
+    # The quick poll's statement takes this form.
     return "".join("1" if number in partitions else "0" for number in range(256))

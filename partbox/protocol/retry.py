@@ -27,21 +27,23 @@ GRAMMAR = 'write it like "exponential:0.2:60:2+jitter" (base, cap, multiplier) o
 
 @runtime_checkable
 class RetryPolicy(Protocol):
-    """A policy that decides whether and when a failed event is tried again. Its methods must not block and must be pure
-    except for jitter. They are called by the thread that ran the handler, or by the event loop."""
+    """A policy that decides whether and when a failed event is tried again.
+
+    Its methods must not block and must be pure except for jitter. They are called by the thread that ran the handler,
+    or by the event loop."""
 
     def should_retry(self, error: BaseException) -> bool:
         """Return True if another attempt at the event may succeed after this error. False makes the event dead at
         once."""
 
     def next_delay(self, attempt: int) -> float | timedelta:
-        """Return the delay before the next attempt (seconds or timedelta, >= 0), after the failed attempt number
-        `attempt`, counted from 1."""
+        """Return the delay (seconds or timedelta, >= 0) after the failed attempt number `attempt`, counted from 1."""
 
 
 def delay_of(value: object) -> float:
-    """Convert a delay given by an application's code into seconds, >= 0 and possibly infinite. Raise TypeError or
-    ValueError if the value is not a delay. The methods of a hostile number may raise any exception."""
+    """Convert a given delay into seconds, >= 0. Raise TypeError or ValueError if it is not a delay."""
+    # An application's code gave the delay. The seconds are possibly infinite. The methods of a hostile number may raise
+    # any exception.
     if isinstance(value, timedelta):
         value = value / timedelta(seconds=1)
     if isinstance(value, bool) or not isinstance(value, Real | Decimal):
@@ -58,9 +60,10 @@ def delay_of(value: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """A retry policy with growing delays: min(cap, base * multiplier ** (attempt - 1)) seconds. `include` names the
-    only exceptions that are retried. If it is empty, all are. `exclude` names exceptions that are not retried.
-    Subclasses count, and `exclude` takes precedence over `include`."""
+    """A retry policy with growing delays: min(cap, base * multiplier ** (attempt - 1)) seconds.
+
+    `include` names the only exceptions that are retried. If it is empty, all are. `exclude` names exceptions that are
+    not retried. Subclasses count, and `exclude` takes precedence over `include`."""
 
     base: float = 0.2
     cap: float = 60.0
@@ -92,8 +95,10 @@ class Exponential:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A retry policy with a constant delay of `delay` seconds. `include` names the only exceptions that are retried
-    (all if it is empty), and `exclude` the exceptions that are not, which takes precedence. Subclasses count."""
+    """A retry policy with a constant delay of `delay` seconds.
+
+    `include` names the only exceptions that are retried. If it is empty, all are. `exclude` names exceptions that are
+    not retried. Subclasses count, and `exclude` takes precedence over `include`."""
 
     delay: float
     include: Errors = ()
@@ -115,8 +120,9 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Jittered:
-    """A retry policy that randomizes the capped delays of another policy: times a random factor, or plus up to `add`
-    seconds."""
+    """A retry policy that randomizes the delays of another policy.
+
+    The capped delay is multiplied by a random factor, or up to `add` seconds are added to it."""
 
     policy: RetryPolicy
     factor: tuple[float, float] | None = None
@@ -150,8 +156,9 @@ class Jittered:
 
 
 def policy_of(value: object) -> RetryPolicy:
-    """Return the retry policy that a text such as "exponential:0.2:60:2+jitter" describes, or `value` itself if it is a
-    policy. Raise ValueError for anything else."""
+    """Return the retry policy that a text such as "exponential:0.2:60:2+jitter" describes.
+
+    If `value` is a policy itself, it is returned. Raise ValueError for anything else."""
     if isinstance(value, RetryPolicy) and not isinstance(value, type):
         return value
     if not isinstance(value, str):

@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 
 class TickPartition(NamedTuple):
-    """A partition of a subscription as a worker process reads it at each tick (its regular look at the database):
-    whether it is assigned, owned or free, and its version numbers."""
+    """A partition as a worker regularly reads it from the database: assigned, owned or free.
+
+    The worker process reads the subscription's partitions at each tick. The row includes the partition's version
+    numbers."""
 
     partition: int
     assigned: bool
@@ -18,9 +20,10 @@ class TickPartition(NamedTuple):
 
 
 class OwnedPartition(NamedTuple):
-    """A partition that this process owns, with its saved cursor. `suspect_until` is set if the last owner died: a
-    record up to this id may have killed it. `pause` is set if the partition was claimed just now, and is the time in
-    seconds since the last owner released it."""
+    """A partition that this process owns, with its saved reading position.
+
+    `suspect_until` is set if the last owner died: a record up to this id may have killed it. `pause` is set if the
+    partition was claimed just now, and is the time in seconds since the last owner released it."""
 
     partition: int
     epoch: int
@@ -33,9 +36,10 @@ class OwnedPartition(NamedTuple):
 
 
 class CursorSave(NamedTuple):
-    """The reading position of one partition, as a save writes it to the database. A `snapshot` of None leaves the
-    cursor unchanged. A `last_id` of None leaves the cursor's position in the log unchanged, because no record has been
-    finished since the last save."""
+    """The reading position of one partition, as it is written to the database.
+
+    A `snapshot` of None leaves the cursor unchanged. A `last_id` of None leaves the cursor's position in the log
+    unchanged, because no record has been finished since the last save."""
 
     partition: int
     epoch: int
@@ -46,8 +50,7 @@ class CursorSave(NamedTuple):
 
 
 class StoredRow(NamedTuple):
-    """The row of a parked event (set aside because it could not run) as read from the database. `due` is in seconds
-    from now.
+    """A database row of an event that was set aside because it could not run. `due` is in seconds from now.
 
     `started` means that the row was charged and that its process may have died of it. `error` is only read for dead
     rows. `waits` means that the row waits for a permit or a time. A blocking row that waits for a permit is due at
@@ -66,9 +69,10 @@ class StoredRow(NamedTuple):
 
 
 class LooseRows(NamedTuple):
-    """The stored rows of a partition's parked events that block no later events: rows that count against the brake
-    (with too many of them, the partition is not read further), and rows that wait. `turns` are the ids of the rows that
-    wait for a permit, the earliest due row first."""
+    """The stored rows of a partition's set-aside events that block no later events.
+
+    Some rows count against the brake (with too many of them, the partition is not read further), and others wait.
+    `turns` are the ids of the rows that wait for a permit, the earliest due row first."""
 
     open: int = 0
     waiting: int = 0
@@ -77,7 +81,7 @@ class LooseRows(NamedTuple):
 
 @dataclass(slots=True)
 class ParkedSave:
-    """The row of a parked event (set aside because it could not run) as a save writes it to the database.
+    """A row to write to the database for an event that was set aside because it could not run.
 
     `delay` is in seconds from the database's now. `due` is an ISO timestamp. `trace` belongs to `error`. If `error` is
     None, the stored error and traceback stay. Both also stay if `is_wait` is set and there is a stored error. `new`
@@ -105,7 +109,7 @@ class ParkedSave:
     seconds: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row as the JSON object that the database function `save` takes."""
+        """Return the row as a JSON object for the database function `save`."""
         return {
             "p": self.partition,
             "id": self.record_id,
@@ -129,8 +133,9 @@ class ParkedSave:
 
 
 class IgnoredEvent(NamedTuple):
-    """An event whose handler failed but that counts as done, because the handler's `on_error` says so. The last attempt
-    is stored as a row."""
+    """An event whose handler failed but that counts as done, as the handler's `on_error` decided.
+
+    The last attempt is stored as a row."""
 
     record_id: int
     attempts: int
@@ -138,20 +143,21 @@ class IgnoredEvent(NamedTuple):
     seconds: float | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the ignored event as the JSON object that the database function `save` takes."""
+        """Return the ignored event as a JSON object for the database function `save`."""
         id, attempts, error, seconds = self
         return {"id": id, "n": attempts, "o": "ignored", "e": error, "sec": seconds}
 
 
 class ProgressNote(NamedTuple):
-    """A note, stored with a save, of how far a partition had been read: nothing above `read_id` when the save was
-    gathered."""
+    """A note of how far a partition had been read at a save: nothing above `read_id`.
+
+    It is stored with the save, and holds for the moment at which the save was gathered."""
 
     partition: int
     read_id: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return the note as the JSON object that the database function `save` takes."""
+        """Return the note as a JSON object for the database function `save`."""
         return {"p": self.partition, "r": self.read_id}
 
 

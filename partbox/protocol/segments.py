@@ -28,8 +28,9 @@ SMALL_DEFAULT = 2 << 20
 
 
 class Segment(NamedTuple):
-    """A segment of the log (the part of its table that holds one range of record ids). The ids and ages (seconds) of
-    the oldest and newest record are None while it is empty."""
+    """A segment of the log: the part of its table that holds one range of record ids.
+
+    The ids and ages (seconds) of the oldest and newest record are None while it is empty."""
 
     name: str
     lower: int | None
@@ -42,8 +43,9 @@ class Segment(NamedTuple):
 
 
 class EventTrigger(NamedTuple):
-    """A PostgreSQL event trigger that runs when segments of the log's table are created or dropped, with the function
-    that it calls."""
+    """A PostgreSQL event trigger that runs when parts of the log's table are created or dropped.
+
+    It includes the function that the trigger calls. The parts are the log's segments."""
 
     name: str
     event: str
@@ -54,8 +56,9 @@ class EventTrigger(NamedTuple):
 
 
 class DrawnIds(NamedTuple):
-    """The number of record ids that were drawn in the last `seconds` seconds, from which the speed of publishing is
-    estimated."""
+    """The number of record ids drawn in the last `seconds` seconds.
+
+    The speed of publishing is estimated from it."""
 
     ids: int
     seconds: float
@@ -69,22 +72,24 @@ class IdRange(NamedTuple):
 
 
 def id_rate(stretches: Iterable[DrawnIds]) -> float:
-    """Return the record ids drawn per second in the fastest of the given periods. A short burst counts as an hour's
-    ids."""
+    """Return the record ids drawn per second in the fastest of the given periods."""
+    # A short burst counts as an hour's ids.
     return max((each.ids / max(each.seconds, HOUR) for each in stretches), default=0.0)
 
 
 def segment_length(ids_a_second: float, retain: float, most: float | None = None) -> int:
-    """Return the number of record ids that a new segment of the log gets, in whole millions: a tenth of the ids that
-    are drawn in the retention `retain` (seconds), at most `most`."""
+    """Return the number of record ids for a new segment of the log, in whole millions.
+
+    It is a tenth of the ids that are drawn in the retention `retain` (seconds), at most `most`."""
     ids = ids_a_second * retain / SEGMENTS_RETAINED
     ids = min(ids, most) if most else ids
     return int(min(max(ids, SMALLEST), LARGEST) // 1_000_000) * 1_000_000
 
 
 def length_for_size(segments: Sequence[Segment], retain_size: int | None) -> float | None:
-    """Return the number of record ids that fill a tenth of `retain_size` bytes (the size limit of the log), by the mean
-    size of the records so far. Return None if there is no limit or no record to measure."""
+    """Return the number of record ids that fill a tenth of `retain_size` bytes, or None if unlimited."""
+    # `retain_size` is the size limit of the log. The estimate uses the mean size of the records so far. The result is
+    # also None if there is no record to measure.
     full = [each for each in segments if each.size and each.oldest is not None and each.newest is not None]
     ids = sum((each.newest or 0) - (each.oldest or 0) for each in full)
     size = sum(each.size for each in full)
@@ -96,26 +101,27 @@ def default_segment(segments: Iterable[Segment]) -> Segment | None:
 
 
 def has_large_default(segments: Iterable[Segment]) -> bool:
-    """Return True if the default segment is so large that a new segment may only be attached after a proof that the
-    default segment has none of its ids."""
+    """Return True if the default segment of the log's table is large."""
+    # A new segment may then only be attached after a proof that the default segment has none of its ids.
     found = default_segment(segments)
     return found is not None and found.size > SMALL_DEFAULT
 
 
 def count_ahead(segments: Iterable[Segment], drawn: int) -> int:
-    """Return the number of segments of the log that are ready for future records, because they begin above the newest
-    id."""
+    """Return the number of segments of the log that begin above the newest record id.
+
+    They are ready for future records."""
     return sum(1 for each in segments if each.lower is not None and each.lower > drawn)
 
 
 def segments_to_add(segments: Sequence[Segment], drawn: int, ids_a_second: float, ids: int) -> list[IdRange]:
-    """Return the id ranges of the segments that have to be created now, in order, with `ids` ids each. Return none
-    while enough segments lie ahead of the newest id.
+    """Return the id ranges of the log segments to create now, in order, with `ids` ids each.
 
     The new segments follow the last segment. If its end is too near, or the default segment holds an id beyond it, they
     begin above both the newest id and all ids in the default segment. Ids drawn until then go to the default segment.
     While the default segment is large, all segments that the retention needs are created at once, because one search of
     the default segment proves all of them."""
+    # There are none while enough segments lie ahead of the newest id.
     there = [each for each in segments if each.lower is not None and each.lower > drawn]
     lacking = ids_a_second * AHEAD_SECONDS - sum((each.upper or 0) - (each.lower or 0) for each in there)
     missing = max(MIN_AHEAD - len(there), min(MAX_AHEAD - len(there), ceil(lacking / ids)))
@@ -137,17 +143,18 @@ def _start(segments: Sequence[Segment], drawn: int, ids_a_second: float) -> int:
 
 
 def must_end_proof(proof: IdRange, drawn: int) -> bool:
-    """Return True if the proof of an id range (a constraint that no record of the default segment lies in it), left by
-    a killed process, must be removed, because publishing may soon reach these ids."""
+    """Return True if a constraint left by a killed process must go, because publishing may soon reach its ids."""
+    # The constraint is the proof of an id range: no record of the default segment lies in it.
     return proof.lower - drawn < PROOF_LEAD / 2
 
 
 def list_expired(
     segments: Sequence[Segment], drawn: int, retain: float, retain_size: int | None
 ) -> Iterator[tuple[Segment, bool]]:
-    """Yield the full segments of the log that may be dropped, the oldest first, each with True if the log's size is the
-    reason. A segment expires when its newest record is older than `retain` seconds. A segment of any age also expires
-    while that segment and the segments after it have more than `retain_size` bytes."""
+    """Yield the log segments that may be dropped, oldest first, each with True if size is the reason."""
+    # Only full segments are dropped. A segment expires when its newest record is older than `retain` seconds. A segment
+    # of any age also expires while that segment and the segments after it have more than `retain_size` bytes. The size
+    # is the size of the log.
     # For each segment, the size of the log from that segment to the newest.
     sizes = list(accumulate((each.size for each in reversed(segments)), initial=0))[:0:-1]
     for each, rest in zip(segments, sizes, strict=True):
@@ -160,11 +167,12 @@ def list_expired(
 
 
 def has_expired_records(segment: Segment, retain: float) -> bool:
-    """Return True if the segment contains a record to purge, because its oldest record is older than the retention
-    `retain` (seconds)."""
+    """Return True if the segment's oldest record is older than the retention `retain`, in seconds."""
+    # The segment then contains a record to purge.
     return segment.oldest_age is not None and segment.oldest_age > retain
 
 
 def empty_segments(segments: Iterable[Segment], drawn: int) -> list[Segment]:
-    """Return the empty segments of the log that will never receive a record, because the newest id lies beyond them."""
+    """Return the empty segments of the log that will never receive a record."""
+    # The newest id lies beyond them.
     return [each for each in segments if each.upper is not None and each.upper - 1 <= drawn and each.oldest is None]

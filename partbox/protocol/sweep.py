@@ -35,9 +35,11 @@ STRETCH = 4
 
 
 class Sweep(NamedTuple):
-    """A single scan of the log in id order, over the ids in (start, end] and for at most `most` records, instead of one
-    search for each partition. `last_ids` maps the partitions that take part to their last ids. The partitions in
-    `waiting` get no new records in this poll. Each partition that is behind gets room for `more` additional records."""
+    """A single scan of the log for many partitions, instead of one search for each partition.
+
+    The scan is in id order, over the ids in (start, end] and for at most `most` records. `last_ids` maps the partitions
+    that take part to their last ids. The partitions in `waiting` get no new records in this poll. Each partition that
+    is behind gets room for `more` additional records."""
 
     start: int
     end: int
@@ -47,8 +49,8 @@ class Sweep(NamedTuple):
     more: int = 0
 
     def room(self, ask: ReadRequest, widest: int) -> int:
-        """Return the number of new records that one partition may get in this poll. For partitions that take part or
-        that are behind, the room can be as much as `widest`."""
+        """Return the number of new records that one partition may get in this poll."""
+        # For partitions that take part or that are behind, the room can be as much as `widest`.
         if ask.partition in self.last_ids:
             return widest
         if ask.partition in self.waiting:
@@ -57,19 +59,20 @@ class Sweep(NamedTuple):
         return min(ask.room + self.more, widest) if is_behind else ask.room
 
     def rooms_beside(self, asks: Iterable[ReadRequest]) -> list[int]:
-        """Return the number of new records that each partition may get in the rest of the poll. Partitions that the
-        sweep reads get none."""
+        """Return the number of new records that each partition may get outside the common scan."""
+        # Partitions that the sweep reads get none in the rest of the poll.
         return [0 if ask.partition in self.last_ids else ask.room for ask in asks]
 
     def is_cut(self, records: int, hi: int) -> bool:
-        """Return True if the sweep, which returned `records` records, may have left out records with ids up to `hi`."""
+        """Return True if the scan may have left out records with ids up to `hi`."""
+        # The sweep returned `records` records.
         return records >= self.most or self.end < hi
 
 
 def sweep(asks: Iterable[ReadRequest], hi: int) -> Sweep | None:
-    """Plan a sweep (one scan for all partitions) for the requests that lie close together in the log, or return None if
-    no sweep is worthwhile. All requests must have a backlog. The sweep returns as many records as the partitions have
-    room for together. `hi` is the ceiling of the poll."""
+    """Plan one common scan for partitions at nearby positions, or return None if it is not worthwhile."""
+    # The sweep serves the requests that lie close together in the log. All requests must have a backlog. The sweep
+    # returns as many records as the partitions have room for together. `hi` is the ceiling of the poll.
     roomy = sorted((ask for ask in asks if ask.room > 0), key=_last_id)
     if len(roomy) < MIN_PARTITIONS:
         return None
@@ -92,8 +95,9 @@ def sweep(asks: Iterable[ReadRequest], hi: int) -> Sweep | None:
 
 
 def brief_sweep(asks: Iterable[ReadRequest], hi: int) -> Sweep | None:
-    """Plan a sweep (one scan for all partitions) that finds everything new for the requests if hardly anything is new.
-    Return None if there are more ids up to `hi` than a scan should pass, or than one of the partitions has room for."""
+    """Plan one scan that finds the few new records of all partitions, or return None if it would be too long."""
+    # The sweep finds everything new for the requests if hardly anything is new. The result is None if there are more
+    # ids up to `hi` than a scan should pass, or than one of the partitions has room for.
     roomy = [ask for ask in asks if ask.room > 0]
     start = min(map(_last_id, roomy), default=hi)
     if hi - start > len(roomy) or any(hi - ask.last_id > ask.room for ask in roomy):

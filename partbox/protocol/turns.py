@@ -28,8 +28,9 @@ FORGET_PROBES: Final = 2  # idle buckets that are examined, and perhaps forgotte
 
 
 class ProcessBounds(NamedTuple):
-    """The part of a handler's limit that one process may use: starts per second (None for no limit), starts saved up at
-    most, and simultaneous calls."""
+    """The part of a handler's rate and concurrency limits that one process may use.
+
+    It has the starts per second (None for no limit), the starts saved up at most, and the simultaneous calls."""
 
     pace: float | None
     saved: float
@@ -37,8 +38,8 @@ class ProcessBounds(NamedTuple):
 
     @classmethod
     def of(cls, limit: Limit, share: float) -> "ProcessBounds":
-        """Return the part of a handler's limit for a process that owns the fraction `share` (0 to 1) of the partitions.
-        With a share of 0 nothing starts."""
+        """Return the part of a handler's limit for a process that owns the fraction `share` of the partitions."""
+        # `share` is 0 to 1. With a share of 0 nothing starts.
         if share <= 0:
             return cls(0.0, 0.0, 0.0)
         pace = None if limit.rate is None else limit.rate * share
@@ -48,8 +49,10 @@ class ProcessBounds(NamedTuple):
 
 
 class Bucket(Generic[T]):
-    """The queue of items that wait for one handler and one value by which its limit is divided, with the saved starts
-    at a time and the number of running calls."""
+    """A queue of calls that wait for a rate limit, with the starts saved up and the running calls.
+
+    It belongs to one handler and one value by which the handler's limit is divided. The saved starts hold at a given
+    time."""
 
     __slots__ = ("at", "first", "is_scheduled", "running", "saved", "waiting")
 
@@ -64,14 +67,15 @@ class Bucket(Generic[T]):
         self.first = 0
 
     def settle(self, bounds: ProcessBounds, now: float) -> None:
-        """Add the starts that the bucket has saved up since the last call, as the rate of its limit allows."""
+        """Add the starts that the rate limit has granted since the last call."""
+        # The bucket saves them up.
         if bounds.pace is not None:
             self.saved = min(bounds.saved, self.saved + bounds.pace * max(0.0, now - self.at))
         self.at = max(now, self.at)
 
     def wait(self, bounds: ProcessBounds, now: float) -> float:
-        """Return the seconds until a call of the bucket may start: 0 for now, infinite if something else has to happen
-        first, such as the end of a running call."""
+        """Return the seconds until a call may start: 0 for now, infinite while it depends on something else."""
+        # An example is the end of a running call.
         if self.running >= bounds.most:
             return inf
         self.settle(bounds, now)
@@ -81,8 +85,10 @@ class Bucket(Generic[T]):
 
 
 class LimitedHandler(Generic[T]):
-    """A handler with a limit, and its queues: a bucket for each value by which the limit is divided, and a fresh bucket
-    that stands for a value never used."""
+    """A handler with a rate or concurrency limit, and the queues of its calls.
+
+    There is a bucket for each value by which the limit is divided, and a fresh bucket that stands for a value never
+    used."""
 
     def __init__(self, limit: Limit, share: float, now: float) -> None:
         self.limit = limit
@@ -92,8 +98,8 @@ class LimitedHandler(Generic[T]):
         self._idle: dict[Hashable, None] = {}
 
     def bucket(self, value: Hashable, now: float) -> Bucket[T]:
-        """Return the bucket (queue and saved starts) of a value by which the handler's limit is divided, and create it
-        if there is none."""
+        """Return the queue of a value by which the limit is divided, and create it if there is none."""
+        # The bucket also has the saved starts.
         self._idle.pop(value, None)
         if (found := self.buckets.get(value)) is None:
             self.fresh_bucket.settle(self.bounds, now)
@@ -101,15 +107,15 @@ class LimitedHandler(Generic[T]):
         return found
 
     def change(self, limit: Limit, share: float, now: float) -> None:
-        """Change the handler's limit and the process's share of it from now on. Excess saved starts are cut when a
-        bucket is next settled."""
+        """Change the handler's limit and the process's share of it from now on."""
+        # Excess saved starts are cut when a bucket is next settled.
         for each in (self.fresh_bucket, *self.buckets.values()):
             each.settle(self.bounds, now)
         self.limit, self.bounds = limit, ProcessBounds.of(limit, share)
 
     def note_idle(self, value: Hashable, now: float) -> None:
-        """Record that no call for this value waits or runs, and free the memory of idle buckets that have saved as many
-        starts as a fresh bucket."""
+        """Record that no call for this value waits or runs, and free the memory of idle queues."""
+        # A bucket is freed once it has saved as many starts as a fresh bucket.
         self._idle[value] = None
         self.fresh_bucket.settle(self.bounds, now)
         for idle in [each for each, _ in zip(self._idle, range(FORGET_PROBES), strict=False)]:
@@ -120,8 +126,9 @@ class LimitedHandler(Generic[T]):
 
 
 class PermitQueues(Generic[T]):
-    """The queues in which calls of handlers with limits wait in one process, and their turns. `now` is in monotonic
-    seconds. The length is the number of buckets in the rotation, which may have the next turn."""
+    """The queues in which calls of rate-limited handlers wait in one process, and their turns.
+
+    `now` is in monotonic seconds. The length is the number of buckets in the rotation, which may have the next turn."""
 
     def __init__(self, share: float = 0.0) -> None:
         self.share = share  # fraction of the partitions
@@ -138,7 +145,7 @@ class PermitQueues(Generic[T]):
         return handler in self._handlers
 
     def limit(self, limits: Mapping[str, Limit], now: float) -> list[T]:
-        """Replace the limits of all handlers, and return the waiting items of handlers that have no limit any more."""
+        """Replace the limits of all handlers. Return the waiting items of handlers that have no limit any more."""
         free: list[T] = []
         for name in [each for each in self._handlers if each not in limits]:
             free += (each for bucket in self._handlers.pop(name).buckets.values() for each in bucket.waiting)
@@ -151,15 +158,15 @@ class PermitQueues(Generic[T]):
         return free
 
     def change_share(self, share: float, now: float) -> None:
-        """Adapt all limits to the fraction of the partitions, 0 to 1, that the process owns from now on."""
+        """Adapt all limits to the fraction, 0 to 1, of the partitions that the process owns now."""
         self.share = share
         for limited in self._handlers.values():
             limited.change(limited.limit, share, now)
         self._reschedule_all(now)
 
     def add(self, limit_key: LimitKey, item: T, now: float, *, first: bool = False) -> None:
-        """Queue an item of a limited handler until the limit lets it start. With `first`, the item goes before all
-        items that were added without it."""
+        """Queue an item of a limited handler until the limit lets it start."""
+        # With `first`, the item goes before all items that were added without it.
         bucket = self._handlers[limit_key[0]].bucket(limit_key[1], now)
         bucket.waiting.insert(bucket.first if first else len(bucket.waiting), item)
         bucket.first += first
@@ -167,8 +174,8 @@ class PermitQueues(Generic[T]):
             self._schedule(limit_key, bucket, now)
 
     def next(self, now: float) -> LimitKey | None:
-        """Return the limit key (handler and value) whose first waiting item may start next, or None if no item may
-        start now."""
+        """Return the key (handler and value) of the queue that may start an item now, or None."""
+        # The item is the first that waits. The result is None if no item may start now.
         while self._delayed and self._delayed[0][0] <= now:
             self._reschedule(heapq.heappop(self._delayed)[2], now)
         while self._rotation:
@@ -180,12 +187,12 @@ class PermitQueues(Generic[T]):
         return None
 
     def first(self, limit_key: LimitKey) -> T:
-        """Return the item that waits at the head of the queue of a limit key (handler and value). There must be one."""
+        """Return the item at the head of the queue of a limit key (handler and value). There must be one."""
         return self._handlers[limit_key[0]].buckets[limit_key[1]].waiting[0]
 
     def start(self, limit_key: LimitKey, now: float) -> T:
-        """Remove and return the first item of the limit key that has the turn, and count its call as running. All other
-        keys come before its next turn."""
+        """Remove and return the first item of a queue, and count its call as running."""
+        # The limit key has the turn. All other keys come before its next turn.
         assert self._rotation.popleft() == limit_key, limit_key
         bucket = self._handlers[limit_key[0]].buckets[limit_key[1]]
         item = bucket.waiting.popleft()
@@ -196,8 +203,7 @@ class PermitQueues(Generic[T]):
         return item
 
     def end(self, limit_key: LimitKey, now: float) -> None:
-        """Record that a call that was started under the limit key (handler and value) has ended, so that another may
-        start."""
+        """Record that a call of a limit key (handler and value) has ended, so that another may start."""
         bucket = self._bucket(limit_key)
         if bucket is not None and bucket.running:
             bucket.running -= 1
@@ -205,8 +211,9 @@ class PermitQueues(Generic[T]):
                 self._schedule(limit_key, bucket, now)
 
     def take(self, limit_key: LimitKey, joins: Callable[[T], bool], looked_at: int) -> list[T]:
-        """Remove and return the waiting items, among the first `looked_at` of the key, that can join a call that starts
-        anyway (`joins` is true). Joining costs no start."""
+        """Remove and return the waiting items of a queue that can join a call that starts anyway.
+
+        They are among the first `looked_at` items of the key, and `joins` is true for them. Joining costs no start."""
         bucket = self._bucket(limit_key)
         if bucket is None:
             return []
@@ -220,14 +227,14 @@ class PermitQueues(Generic[T]):
         return found
 
     def count(self, limit_key: LimitKey) -> tuple[int, int]:
-        """Return the number of items that wait under a limit key (handler and value), and the number among them that
-        were added with `first`."""
+        """Return the numbers of waiting items of a limit key: all, and those added with `first`."""
+        # A limit key is a handler and a value.
         bucket = self._bucket(limit_key)
         return (0, 0) if bucket is None else (len(bucket.waiting), bucket.first)
 
     def remove(self, goes: Callable[[T, int, ProcessBounds], bool], now: float) -> list[tuple[LimitKey, T]]:
-        """Remove and return the items of all queues for which `goes` is true. `goes` gets the item, the number of items
-        that stay before it, and the bounds of the handler."""
+        """Remove and return the items of all queues for which the function `goes` returns true."""
+        # `goes` gets the item, the number of items that stay before it, and the bounds of the handler.
         gone: list[tuple[LimitKey, T]] = []
         for limit_key, bucket in [*self.waiting()]:
             bounds, kept, first = self.bounds(limit_key[0]), deque[T](), bucket.first
@@ -243,12 +250,12 @@ class PermitQueues(Generic[T]):
         return gone
 
     def next_at(self) -> float | None:
-        """Return the earliest time at which a queue that is held up by its rate may start an item, or None if no queue
-        is delayed."""
+        """Return the earliest time at which a queue delayed by its rate may start an item, or None."""
+        # The result is None if no queue is delayed.
         return self._delayed[0][0] if self._delayed else None
 
     def waiting(self) -> Iterator[tuple[LimitKey, Bucket[T]]]:
-        """Iterate over the queues that are not empty, as pairs of limit key and bucket."""
+        """Iterate over the queues that are not empty, as pairs of limit key and queue."""
         for name, limited in self._handlers.items():
             yield from (((name, value), each) for value, each in limited.buckets.items() if each.waiting)
 
@@ -273,8 +280,9 @@ class PermitQueues(Generic[T]):
             self._schedule(limit_key, bucket, now)
 
     def _schedule(self, limit_key: LimitKey, bucket: Bucket[T], now: float) -> None:
-        """Let a queue take part in the rotation, delay it until its rate allows a start, or leave it out until a call
-        ends or its bounds change."""
+        """Put a queue into the rotation, delay it, or leave it out, as its limit requires.
+
+        It is delayed until its rate allows a start, or left out until a call ends or its bounds change."""
         limited, bucket.is_scheduled = self._handlers[limit_key[0]], False
         if not bucket.waiting:
             if not bucket.running:

@@ -21,7 +21,7 @@ _EVENT = re.compile(r"""DeliveredEvent\((?:'[^'\n]*+'|"[^"\n]*+"), id=\d{1,20}, 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The decision on an event that is not done: how to park it, such as for a retry, a later time, or as dead.
+    """The decision on an event that is not done, such as a retry, a later time, or dead.
 
     `attempts` counts the charged attempts so far. `delay` is in seconds, and None if the event never becomes due by
     itself. `error` is the reason. `policy_error` is an error of the application's retry policy, in place of which
@@ -43,8 +43,8 @@ class Verdict:
 
     @property
     def outcome(self) -> str | None:
-        """The outcome of a failed attempt ("dead" or "failed") as stored in the table `attempt`, or None if no attempt
-        has failed."""
+        """The outcome of a failed attempt, "dead" or "failed", or None if no attempt has failed."""
+        # The text is stored in the table `attempt`.
         if self.state is RowState.DEAD:
             return "dead"
         failed = self.state is RowState.RETRYING or (self.state is RowState.DEFERRED and self.seconds is not None)
@@ -52,8 +52,9 @@ class Verdict:
 
 
 class FailurePolicy(Protocol):
-    """The options of a handler for failures: its retry policy, the greatest number of attempts, and whether a failed or
-    dead event blocks its key."""
+    """The options of a handler for failures: retry policy, most attempts, and whether a failure blocks its key.
+
+    A failed or dead event may block its key."""
 
     @property
     def retry(self) -> RetryPolicy: ...
@@ -67,8 +68,10 @@ class FailurePolicy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Deferral:
-    """A request to put an event off without counting an attempt, because a circuit is open or there is no handler yet.
-    `is_wait` means that the event was not handed over, so an earlier error stays its last error."""
+    """A request to delay an event without counting an attempt.
+
+    The reason is that a circuit is open or that there is no handler yet. `is_wait` means that the event was not handed
+    over, so an earlier error stays its last error."""
 
     delay: float
     reason: str
@@ -76,9 +79,9 @@ class Deferral:
 
 
 def judge(policy: FailurePolicy, attempts: int, result: object, limit: int, advice: Advice = None) -> Verdict | None:
-    """Decide what happens to an event after its handler returned `result` or raised it, with `attempts` earlier
-    attempts. Return None if the event is done. `advice` is the answer of the handler's `on_error` to an exception. At
-    most `limit` characters of an error's text are kept."""
+    """Decide what happens to an event after its handler returned or raised `result`. None means that it is done."""
+    # There were `attempts` earlier attempts. `advice` is the answer of the handler's `on_error` to an exception. At
+    # most `limit` characters of an error's text are kept.
     match result:
         case None | Done():
             return None
@@ -126,16 +129,15 @@ def _follow_advice(
 def _retry(
     policy: FailurePolicy, attempts: int, delay: float, text: str, policy_error: BaseException | None = None
 ) -> Verdict:
-    """Return a verdict that schedules another attempt, or a dead verdict if no attempt is left. `delay` comes from
-    `delay_of`."""
+    # The verdict schedules another attempt, or is dead if no attempt is left. `delay` comes from `delay_of`.
     if policy.max_attempts is not None and attempts >= policy.max_attempts:
         return _dead_verdict(policy, attempts, text)
     return Verdict(RowState.RETRYING, attempts, min(delay, MAX_DELAY), policy.on_failure == "block", text, policy_error)
 
 
 def _retry_after(policy: FailurePolicy, attempts: int, error: BaseException, delay: object, limit: int) -> Verdict:
-    """Return a verdict that retries the event after the delay that the application asked for. If `delay` is not a
-    delay, the retry policy decides."""
+    # The event is retried after the delay that the application asked for. If `delay` is not a delay, the retry policy
+    # decides.
     try:
         seconds = delay_of(delay)
     except BaseException as wrong:
@@ -161,8 +163,7 @@ def _failure_verdict(policy: FailurePolicy, attempts: int, error: BaseException,
 
 
 def _ask_policy(policy: FailurePolicy, attempts: int, error: BaseException, text: str, limit: int) -> Verdict:
-    """Return the verdict that the handler's retry policy gives on an error. The policy may be the application's own, so
-    its answer counts only if it is a delay."""
+    # The policy may be the application's own, so its answer counts only if it is a delay.
     policy_error: BaseException | None = None
     try:
         retry, delay = bool(policy.retry.should_retry(error)), FALLBACK_DELAY
@@ -178,20 +179,19 @@ def _ask_policy(policy: FailurePolicy, attempts: int, error: BaseException, text
 
 
 def describe(error: BaseException, limit: int) -> str:
-    """Return the type and the text of an exception in at most `limit` characters, in a form that can be stored in the
-    database."""
+    """Return an exception's type and text in at most `limit` characters, fit for the database."""
+    # The form can be stored in the database.
     return storable_text(f"{error_name(error)}: {text_of(error)}", limit)
 
 
 def storable_text(text: str, limit: int) -> str:
-    """Return at most `limit` characters of the text, without secrets and without characters that PostgreSQL cannot
-    store."""
+    """Return at most `limit` characters of a text, without secrets, in a form that PostgreSQL can store."""
     # Masked or replaced parts become shorter, so start with twice the limit.
     return clean_text(text[: 2 * limit])[:limit]
 
 
 def clean_text(text: str) -> str:
-    """Return an error's text in the form in which it is stored: without secrets and `repr`s of events, with NUL and
-    lone surrogates escaped."""
+    """Return an error's text in a form that PostgreSQL can store, without secrets."""
+    # `repr`s of events are also left out. NUL and lone surrogates are escaped.
     shown = _EVENT.sub("the event", masked(text))
     return shown.replace("\0", "\\0").encode(errors="backslashreplace").decode()

@@ -31,10 +31,11 @@ Parameters = Mapping[str, Any]
 
 
 class Library:
-    """The base class of the synchronous and asynchronous adapters, by which partbox publishes on another library's
-    connection. `on_commit` and `on_rollback` are called only for ends of the transaction that `tells` contains.
-    `savepoint_mark` and `wake_after_commit` work as in `EndReporter`. The defaults suit a library that tracks
-    savepoints itself."""
+    """The base class of adapters by which partbox publishes on another library's connection.
+
+    Synchronous and asynchronous adapters derive from it. `on_commit` and `on_rollback` are called only for ends of the
+    transaction that `tells` contains. `savepoint_mark` and `wake_after_commit` work as in `EndReporter`. The defaults
+    suit a library that tracks savepoints itself."""
 
     # True if `copy` is implemented.
     copies: bool = False
@@ -49,21 +50,24 @@ class Library:
         self.conn = conn
 
     def end_reporter(self) -> EndReporter:
-        """Return the object that reports how the connection's transaction ends, to which hooks are attached."""
+        """Return the object that reports how the connection's transaction ends."""
+        # Hooks are attached to it.
         return self
 
     def database(self) -> Hashable | None:
-        """Return a key that distinguishes the connection's database from others, or None if it is unknown. A publish
-        reads the bell's flag (whether a worker sleeps) unless this process has just found the flag of that database
-        down. Called after `require_transaction`."""
+        """Return a key that identifies the connection's database, or None if it is unknown.
+
+        A publish reads the bell's flag (whether a worker sleeps) unless this process has just found the flag of that
+        database down. Called after `require_transaction`."""
         return None
 
     def savepoint_mark(self) -> int | None:
         return None
 
     def on_commit(self, call: EndCallback) -> None:
-        """Call `call` once the transaction's writes so far are committed. Do not call it if a rollback to a savepoint
-        undoes them."""
+        """Call `call` once the transaction's writes so far are committed.
+
+        Do not call it if a rollback to a savepoint undoes them."""
         raise NotImplementedError
 
     def on_rollback(self, call: EndCallback) -> None:
@@ -76,8 +80,9 @@ class Library:
 
 
 class Unreported(Library):
-    """The base class of adapters whose library does not report the end of a transaction. `outbox.transaction(conn)`, if
-    open, reports it instead."""
+    """The base class of adapters whose library does not report the end of a transaction.
+
+    `outbox.transaction(conn)`, if open, reports it instead."""
 
     def __init__(self, conn: Any) -> None:
         self.conn = conn
@@ -90,36 +95,40 @@ class Unreported(Library):
 
 
 class Adapter(Library):
-    """The base class of adapters by which partbox publishes on connections of a synchronous library. Subclasses
-    override `in_transaction` and `execute`, and other methods if the library allows a better way."""
+    """The base class of adapters for publishing on connections of a synchronous library.
+
+    Subclasses override `in_transaction` and `execute`, and other methods if the library allows a better way."""
 
     def in_transaction(self) -> bool:
         """Return True if statements now become part of a transaction that the caller ends. May raise PublishError."""
         raise NotImplementedError
 
     def execute(self, statement: str, parameters: Parameters) -> Sequence[Row]:
-        """Execute a statement with %(name)s parameters, and return its rows. The result is empty if there are none."""
+        """Execute a statement with %(name)s parameters, and return its rows, if there are any."""
         raise NotImplementedError
 
     def copy(self, step: Copy) -> int:
-        """Execute the COPY statement of a publish, and return the number of rows that PostgreSQL has counted. Called
-        only if `copies` is True."""
+        """Execute the COPY statement of a publish, and return the number of rows that PostgreSQL counted.
+
+        Called only if `copies` is True."""
         raise NotImplementedError
 
     def require_transaction(self) -> None:
-        """Raise PublishError if the connection is in no transaction of which the event could become a part."""
+        """Raise PublishError if the connection is in no transaction that the caller ends."""
+        # The published event becomes a part of that transaction.
         if not self.in_transaction():
             raise PublishError(f"{NO_TRANSACTION}: {self.remedy}")
 
     def run(self, steps: Steps[T]) -> T:
-        """Execute the statements of a publish, given as a generator of steps, on the connection, and return the
-        generator's result."""
+        """Execute the SQL statements of a publish, given as a generator, and return the generator's result."""
+        # The generator yields steps, which run on the connection.
         return run_steps(steps, lambda step: step.run_through(self))
 
 
 class AsyncAdapter(Library):
-    """The base class of adapters by which partbox publishes on connections of an asynchronous library, with the methods
-    of `Adapter`."""
+    """The base class of adapters for publishing on connections of an asynchronous library.
+
+    It has the methods of `Adapter`."""
 
     async def in_transaction(self) -> bool:
         raise NotImplementedError
@@ -138,6 +147,8 @@ class AsyncAdapter(Library):
         return await run_steps_async(steps, lambda step: step.run_through(self))
 
     def transaction(self) -> AbstractAsyncContextManager[Any] | None:
-        """Return a context manager that opens the connection's outermost transaction, for `outbox.transaction(conn)`.
-        Return None if the library itself reports the end of its transactions."""
+        """Return a context manager that opens the transaction for `outbox.transaction(conn)`, or None.
+
+        The transaction is the connection's outermost. None means that the library itself reports the end of its
+        transactions."""
         return None

@@ -14,9 +14,9 @@ from partbox.events.event import NOT_GIVEN, EventFields
 def build_event(
     event: Event | str | Enum | Instance, payload: Any, fields: EventFields, *, is_borrowed: bool = False
 ) -> Event:
-    """Build the event from the arguments of `publish`. Raise PublishError if there is no payload, or more than one. A
-    `payload` of NOT_GIVEN means that `event` is the instance to publish. `is_borrowed` means that the instance is
-    written before its owner can change it, so it is not copied."""
+    """Build the event from the arguments of `publish`. Raise PublishError unless there is exactly one payload."""
+    # A `payload` of NOT_GIVEN means that `event` is the instance to publish. `is_borrowed` means that the instance is
+    # written before its owner can change it, so it is not copied.
     if isinstance(event, Event):
         if payload is not NOT_GIVEN or fields:
             raise PublishError("an Event already has its payload and fields: give them to the Event")
@@ -31,8 +31,7 @@ def build_event(
 
 
 def build_events(given: Iterable[Event | Instance], *, is_borrowed: bool = False) -> list[Event]:
-    """Convert a list of events and instances of event classes into events. A PublishError names the position of the
-    wrong one."""
+    """Convert a list of events and event class instances into events. A PublishError names the wrong position."""
     events: list[Event] = []
     for each in (several := list(given)):
         if isinstance(each, Event):

@@ -28,17 +28,19 @@ def database_key_of(conn: AnyConnection) -> Hashable:
 
 
 class Bell:
-    """The means by which an outbox wakes sleeping workers when it publishes. It remembers for each database that the
-    flag of sleeping workers is down. A copy in another process starts empty. With `rings` False, no publish reads the
-    flag or rings (notifies workers)."""
+    """The means by which a publish wakes sleeping workers.
+
+    It belongs to an outbox. It remembers for each database that the flag of sleeping workers is down. A copy in another
+    process starts empty. With `rings` False, no publish reads the flag or rings (notifies workers)."""
 
     def __init__(self, rings: bool = True) -> None:
         self._rings = rings
         self._memory: dict[Hashable, FlagMemory] = {}
 
     def start_query(self, database: Hashable | None) -> "Inquirer | None":
-        """Return the object that records whether a publish statement found the bell's flag up, or None if the statement
-        need not read the flag. A `database` of None means that the flag is always read."""
+        """Return a record for the publish's question whether a worker sleeps, or None if it need not ask."""
+        # The record notes whether the publish statement found the bell's flag up. A `database` of None means that the
+        # flag is always read.
         if not self._rings:
             return None
         if database is None:
@@ -56,8 +58,10 @@ class Bell:
 
 
 class Inquirer:
-    """A record of one publish statement that asks whether a worker sleeps (reads the bell's flag) and notifies the
-    worker if so, with the time at which the statement was sent."""
+    """A record of one publish statement that asks whether a worker sleeps and notifies it.
+
+    The statement reads the bell's flag, and notifies the worker if it sleeps. The record has the time at which the
+    statement was sent."""
 
     __slots__ = ("_memory", "_sent")
 
@@ -66,21 +70,22 @@ class Inquirer:
         self._sent = sent
 
     def note_answer(self, rows: Any) -> None:
-        """Remember the answer to the statement. The last column of the first row says whether the statement notified a
-        worker. `rows` is None if nobody waited for the answer."""
+        """Remember whether the publish statement notified a sleeping worker."""
+        # The last column of the first row says so. `rows` is None if nobody waited for the answer.
         if rows:
             self._memory.note_answer(self._sent, bool(rows[0][-1]))
 
 
 class Wakeable(Protocol):
-    """A worker embedded in the application, as far as publishers know it: they can wake it."""
+    """A worker embedded in the application that publishers can wake."""
 
     def wake(self) -> None: ...
 
 
 class EmbeddedWorkers:
-    """The workers that run inside this application process, which a publish wakes directly, without a notification. A
-    copy in another process is empty. The references are weak."""
+    """The workers inside this process, which a publish wakes directly.
+
+    No notification is needed. A copy in another process is empty. The references are weak."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

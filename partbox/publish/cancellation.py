@@ -18,8 +18,9 @@ Cancellable = Event | UUID | str
 
 
 def cancel(conn: AnySync, schema: str, event: Cancellable | None, key: str | None) -> bool:
-    """Cancel a delayed event in the caller's transaction, given by itself or by its idempotency key. Return True if the
-    cancellation came in time."""
+    """Cancel a delayed event in the caller's transaction. Return True if the cancellation came in time.
+
+    The event is given by itself or by its idempotency key."""
     adapter, cancelling = integrations.sync_adapter_of(conn, CALL_REMEDIES), _cancel_steps(schema, event, key)
     adapter.require_transaction()
     with _CancelErrors(schema):
@@ -27,8 +28,7 @@ def cancel(conn: AnySync, schema: str, event: Cancellable | None, key: str | Non
 
 
 async def cancel_async(conn: AnyAsync, schema: str, event: Cancellable | None, key: str | None) -> bool:
-    """Cancel a delayed event in the transaction of an asynchronous connection. Return True if the cancellation came in
-    time."""
+    """Cancel a delayed event in an asynchronous connection's transaction. Return True if it came in time."""
     adapter, cancelling = integrations.async_adapter_of(conn, CALL_REMEDIES), _cancel_steps(schema, event, key)
     await adapter.require_transaction()
     with _CancelErrors(schema):

@@ -8,8 +8,9 @@ _OF_LOST_SESSIONS = ("08", "57P", "40003")  # connection exceptions, shutdowns, 
 
 
 def sqlstate(error: BaseException) -> str | None:
-    """Return the SQLSTATE code of a database error, or None if it has none. The error can be an exception of psycopg,
-    psycopg2 or asyncpg, or of SQLAlchemy or Django with such an exception inside."""
+    """Return the SQLSTATE code of a database error, or None if it has none."""
+    # The error can be an exception of psycopg, psycopg2 or asyncpg, or of SQLAlchemy or Django with such an exception
+    # inside.
     for each in (error, getattr(error, "orig", None), error.__cause__):
         code = getattr(each, "sqlstate", None) or getattr(each, "pgcode", None)
         if isinstance(code, str):
@@ -18,21 +19,23 @@ def sqlstate(error: BaseException) -> str | None:
 
 
 def is_failed_transaction(error: BaseException) -> bool:
-    """Return True if PostgreSQL refused a statement because an earlier statement of the transaction had failed."""
+    """Return True if the error says that an earlier statement of the transaction had failed."""
+    # PostgreSQL then refuses every statement.
     return sqlstate(error) == "25P02"
 
 
 def is_refused_commit(error: BaseException) -> bool:
-    """Return True if PostgreSQL certainly rolled back, because it answered a COMMIT with an error. An error of severity
-    FATAL comes from a session that ends, perhaps after its COMMIT. A pooler may report the codes of such errors as
-    plain errors, so these codes do not count either."""
+    """Return True if the error proves that PostgreSQL rolled back instead of committing."""
+    # PostgreSQL answered a COMMIT with an error. An error of severity FATAL comes from a session that ends, perhaps
+    # after its COMMIT. A pooler may report the codes of such errors as plain errors, so these codes do not count
+    # either.
     code = sqlstate(error)
     return code is not None and not code.startswith(_OF_LOST_SESSIONS) and _severity(error) == "ERROR"
 
 
 def _severity(error: BaseException) -> str | None:
-    """Return PostgreSQL's severity of an error, in English, from an exception of psycopg, psycopg2, asyncpg or
-    SQLAlchemy, or None."""
+    # PostgreSQL's severity is in English. It is None for an exception that is not from psycopg, psycopg2, asyncpg or
+    # SQLAlchemy.
     for each in (error, getattr(error, "orig", None), error.__cause__):
         diag = getattr(each, "diag", None)
         found = getattr(diag, "severity_nonlocalized", None) or getattr(each, "severity_en", None)
@@ -42,8 +45,9 @@ def _severity(error: BaseException) -> str | None:
 
 
 class ErrorExplainer:
-    """A context manager that replaces a database library's exception by a SchemaError or PublishError with advice. It
-    is a class and not a generator, because every publish enters it, and a class takes a third of the time."""
+    """A context manager that replaces database exceptions by a SchemaError or PublishError with advice.
+
+    It is a class and not a generator, because every publish enters it, and a class takes a third of the time."""
 
     __slots__ = ("_schema",)
     missing: tuple[str, ...] = ("42P01", "3F000", "42703")  # table, schema, column

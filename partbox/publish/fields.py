@@ -30,8 +30,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def encode_event(event: Event, codecs: Codecs, max_payload: int) -> EventColumns:
-    """Encode an event as the values of the log's columns, without its times. Raise PublishError if the event cannot be
-    stored."""
+    """Encode an event as the values of the log's columns. Raise PublishError if it cannot be stored.
+
+    Its times are left out."""
     if not isinstance(event, Event):
         raise PublishError(f"an Event is needed, not a {type(event).__name__}: wrap it in partbox.Event")
     try:
@@ -71,8 +72,9 @@ def _locate_error(event: Event, codecs: Codecs, error: PublishError) -> PublishE
 
 
 def encode_events(events: list[Event], codecs: Codecs, max_payload: int) -> list[EventColumns]:
-    """Encode events as the values of the log's columns, without their times. The error for the first refused event of
-    several names its position."""
+    """Encode events as the values of the log's columns. An error names the position of the refused event.
+
+    Their times are left out. The error is for the first refused event of several."""
     if len(events) == 1:
         return [encode_event(events[0], codecs, max_payload)]
     done: list[EventColumns] = []
@@ -85,7 +87,8 @@ def encode_events(events: list[Event], codecs: Codecs, max_payload: int) -> list
 
 
 def publish_parameters(event: Event, fields: EventColumns) -> dict[str, Any]:
-    """Return the parameters of the SQL statements `publish` and `publish_once`, which insert a single event."""
+    """Return the SQL parameters of an encoded event for the INSERT of a single event."""
+    # The statements are `publish` and `publish_once`.
     values: dict[str, Any] = dict(zip(UNTIMED_COLUMNS, fields, strict=True))
     values["available_at"] = event.available_at
     values["occurred_at"] = event.occurred_at
@@ -96,8 +99,8 @@ def publish_parameters(event: Event, fields: EventColumns) -> dict[str, Any]:
 
 
 def events_json(events: Iterable[Event], batch: Iterable[EventColumns]) -> str:
-    """Return several events as the JSON parameter of the SQL statement `publish_several`. Columns that are null are
-    left out."""
+    """Return several events as the JSON parameter of the INSERT statement for several events."""
+    # The statement is `publish_several`. Columns that are null are left out.
     return orjson.dumps([*map(_json_columns, events, batch)]).decode()
 
 
@@ -114,19 +117,20 @@ def _json_columns(event: Event, fields: EventColumns) -> dict[str, Any]:
 
 
 def column_bytes(fields: EventColumns) -> int:
-    """Return the approximate size in bytes of an encoded event's columns that may be large: payload and headers."""
+    """Return the approximate size in bytes of an encoded event's payload and headers."""
+    # Only these columns may be large.
     return sum(len(fields[place] or "") for place in _LARGE_INDEXES)
 
 
 def has_own_times(event: Event) -> bool:
-    """Return True if the event sets any of its times (when it occurred, or from when on it is delivered), so that the
-    database cannot fill in all of them."""
+    """Return True if the event sets its time of occurrence or of delivery."""
+    # The database then cannot fill in all times.
     return event.occurred_at is not None or event.available_at is not None or event.deliver_after is not None
 
 
 def add_times(events: list[Event], batch: list[EventColumns], clock: int) -> Iterator[EventColumns]:
-    """Yield all columns of each event, with its times computed from the database's clock, for a COPY, which cannot
-    evaluate expressions. `clock` is the database's time in microseconds since 1970."""
+    """Yield all columns of each event for a COPY, with its times computed from the database's clock."""
+    # A COPY cannot evaluate expressions. `clock` is the database's time in microseconds since 1970.
     now = _EPOCH + timedelta(microseconds=clock)
     for event, fields in zip(events, batch, strict=True):
         after = event.deliver_after

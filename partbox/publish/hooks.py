@@ -22,8 +22,7 @@ log = logging.getLogger("partbox.publish")
 
 
 class Moment(Enum):
-    """The moment at which a publish hook of the application is called, such as before the publish or after the
-    commit."""
+    """The moment at which an application's publish hook is called, such as before the publish or after the commit."""
 
     BEFORE_PUBLISH = "before_publish"
     AFTER_PUBLISH = "after_publish"
@@ -33,7 +32,7 @@ class Moment(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A function of the application that is called when events are published, and the moment at which it is called."""
+    """A function of the application that is called when events are published, and the moment of the call."""
 
     moment: Moment
     call: Callable[[list[Event]], Any]
@@ -43,8 +42,9 @@ class Hook:
 
 
 class PublishHooks:
-    """The publish hooks that the application registered with one outbox, as plain data that can be sent to other
-    processes."""
+    """The publish hooks that the application registered with one outbox.
+
+    They are plain data that can be sent to other processes."""
 
     def __init__(self) -> None:
         self.of: dict[Moment, tuple[Hook, ...]] = dict.fromkeys(Moment, ())
@@ -52,8 +52,9 @@ class PublishHooks:
         self.has_any = False
 
     def register(self, moment: Moment, call: Callable[[list[Event]], Any]) -> None:
-        """Add a publish hook, to be called after the other hooks of its moment. Raise RegistrationError if it cannot
-        take the list of events."""
+        """Add a publish hook. Raise RegistrationError if it cannot take the list of events.
+
+        It is called after the other hooks of its moment."""
         hook = Hook(moment, call)
         if not callable(call):
             raise RegistrationError(f"{call!r} is no {moment.value} hook: give a function of the list of events")
@@ -66,8 +67,8 @@ class PublishHooks:
 
     @property
     def needs_end(self) -> bool:
-        """True if some hook is called after the commit or rollback, so that the end of the transaction must be
-        reported."""
+        """True if some hook is called after the commit or rollback."""
+        # The end of the transaction must then be reported.
         return bool(self.of[Moment.AFTER_COMMIT] or self.of[Moment.AFTER_ROLLBACK])
 
     def check_sync(self) -> None:
@@ -79,15 +80,15 @@ class PublishHooks:
             )
 
     def run_before(self, events: list[Event]) -> list[Event]:
-        """Run the `before_publish` hooks on a batch, and return the events to publish instead of `events`. Errors of
-        hooks propagate."""
+        """Run the `before_publish` hooks on a batch, and return the events to publish instead."""
+        # Errors of hooks propagate.
         for hook in self.of[Moment.BEFORE_PUBLISH]:
             events = _replace_events(hook, events, hook.call(events)) if events else events
         return events
 
     async def run_before_async(self, events: list[Event]) -> list[Event]:
-        """Run the `before_publish` hooks on a batch, await the asynchronous ones, and return the events to publish
-        instead of `events`."""
+        """Run and await the `before_publish` hooks on a batch, and return the events to publish instead."""
+        # Synchronous hooks are called, and asynchronous hooks are awaited.
         for hook in self.of[Moment.BEFORE_PUBLISH]:
             if events:
                 result = hook.call(events)
@@ -95,8 +96,9 @@ class PublishHooks:
         return events
 
     def notify(self, moment: Moment, events: list[Event]) -> None:
-        """Call the hooks of a moment after the publish, such as `after_commit`, with the published events, and log
-        their errors."""
+        """Call the hooks of a moment after the publish, such as `after_commit`, and log their errors.
+
+        They get the published events."""
         for hook in self.of[moment]:
             try:
                 hook.call([*events])
@@ -104,8 +106,9 @@ class PublishHooks:
                 _log_hook_error(hook, error)
 
     async def notify_async(self, moment: Moment, events: list[Event]) -> None:
-        """Call the hooks of a moment after the publish with the published events, await the asynchronous ones, and log
-        their errors."""
+        """Call and await the hooks of a moment after the publish, and log their errors.
+
+        They get the published events."""
         for hook in self.of[moment]:
             try:
                 result = hook.call([*events])

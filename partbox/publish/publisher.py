@@ -37,9 +37,11 @@ PublishedBatch = tuple[list[Event], list[UUID | None]]
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """A publisher of events into one schema. Its methods raise PublishError before anything is written. A publisher
-    neither commits nor changes the connection in any other way. `max_payload` is in bytes. `workers` are the embedded
-    workers of this process, which are woken after a commit that the connection reports."""
+    """A publisher of events into one schema, in transactions of the caller.
+
+    Its methods raise PublishError before anything is written. A publisher neither commits nor changes the connection in
+    any other way. `max_payload` is in bytes. `workers` are the embedded workers of this process, which are woken after
+    a commit that the connection reports."""
 
     schema: str
     codecs: Codecs
@@ -52,8 +54,8 @@ class Publisher:
     def publish(
         self, conn: AnySync, given: Event | str | Enum | Instance, payload: Any, fields: EventFields
     ) -> UUID | None:
-        """Write an event into the log in the caller's transaction. Return its id, or None if a hook removed it or its
-        idempotency key was used before."""
+        """Write an event in the caller's transaction. Return its id, or None if it was not published."""
+        # An event is not published if a hook removed it or its idempotency key was used before.
         event = build_event(given, payload, fields, is_borrowed=not self.hooks.has_any)
         if not is_psycopg(conn) or self._needs_general_path(event):
             return _published_id(event, self._publish(conn, [event]))
@@ -72,8 +74,9 @@ class Publisher:
     async def publish_async(
         self, conn: AnyAsync, given: Event | str | Enum | Instance, payload: Any, fields: EventFields
     ) -> UUID | None:
-        """Write an event into the log in the transaction of an asynchronous connection. Return its id, or None if a
-        hook removed it or its idempotency key was used before."""
+        """Write an event in an asynchronous connection's transaction. Return its id, or None if it was not
+        published."""
+        # An event is not published if a hook removed it or its idempotency key was used before.
         event = build_event(given, payload, fields, is_borrowed=not self.hooks.has_any)
         if not is_async_psycopg(conn) or self._needs_general_path(event):
             return _published_id(event, await self._publish_async(conn, [event]))
@@ -91,13 +94,14 @@ class Publisher:
         return event.event_id
 
     def publish_many(self, conn: AnySync, events: Iterable[Event | Instance]) -> list[UUID | None]:
-        """Write all events, or none, into the log in the caller's transaction, in order, and return their ids. An id is
-        None if the idempotency key was used before."""
+        """Write all events or none, in order, and return their ids, or None for a used idempotency key."""
+        # The events are written into the log in the caller's transaction.
         return self._publish(conn, build_events(events, is_borrowed=not self.hooks.has_any))[1]
 
     async def publish_many_async(self, conn: AnyAsync, events: Iterable[Event | Instance]) -> list[UUID | None]:
-        """Write all events, or none, in the transaction of an asynchronous connection, in order, and return their ids.
-        An id is None if the idempotency key was used before."""
+        """Write all events or none on an asynchronous connection, and return their ids, or None for a used key."""
+        # The events are written in order, in the connection's transaction. An id is None if the idempotency key was
+        # used before.
         return (await self._publish_async(conn, build_events(events, is_borrowed=not self.hooks.has_any)))[1]
 
     def _publish(self, conn: AnySync, events: list[Event]) -> PublishedBatch:
@@ -131,8 +135,8 @@ class Publisher:
 
     @contextmanager
     def _with_observer_headers(self, events: list[Event]) -> Iterator[list[Event]]:
-        """Run the block inside the observers' `publishing` context (for example a trace), and yield the events with the
-        headers that the observers add."""
+        """Yield the events with headers that the observers add, such as a trace."""
+        # The block runs inside the observers' `publishing` context.
         if not events:
             yield events
             return
@@ -140,8 +144,8 @@ class Publisher:
             yield [event.with_headers(headers) for event in events] if headers else events
 
     def _find_reporter(self, adapter: Library) -> EndReporter | None:
-        """Return the object that reports how the transaction ends, for hooks and embedded workers, or None if nothing
-        needs it. Raise PublishError if a hook needs an end that cannot be reported."""
+        """Return the object that reports the end of the transaction, or None if nothing needs it."""
+        # Hooks and embedded workers may need it. PublishError is raised if a hook needs an end that cannot be reported.
         if not self.hooks.needs_end:
             return adapter.end_reporter() if COMMIT in adapter.tells and self.workers else None
         wanted = {COMMIT: self.hooks.of[Moment.AFTER_COMMIT], ROLLBACK: self.hooks.of[Moment.AFTER_ROLLBACK]}
@@ -172,8 +176,8 @@ class Publisher:
             reporter.wake_after_commit(self.workers.wake)
 
     def _register_hooks(self, reporter: EndReporter, notify: Callable[[Moment], Any]) -> steps.Steps[None]:
-        """Register the `after_commit` and `after_rollback` hooks to be called for the events just published when the
-        transaction ends."""
+        # The `after_commit` and `after_rollback` hooks are called for the events just published when the transaction
+        # ends.
         # The mark goes into the transaction before the calls are registered, so that a rollback to a savepoint removes
         # the mark together with the events.
         mark = reporter.savepoint_mark()
@@ -186,7 +190,7 @@ class Publisher:
 
 
 def _published_id(event: Event, batch: PublishedBatch) -> UUID | None:
-    """Return the id of the published event, or of the first event that a hook put in its place."""
+    # A hook may have put several events in the place of the event. Then the id is the id of the first.
     events, ids = batch
     own = (place for place, each in enumerate(events) if each.event_id == event.event_id)
     return ids[next(own, 0)] if ids else None

@@ -18,8 +18,10 @@ T = TypeVar("T")
 
 
 class Statement(Protocol):
-    """A SQL statement of a publish that can run on a psycopg cursor or through another library's adapter. The methods
-    return its answer. `run_through` returns the adapter's answer or an awaitable."""
+    """An SQL statement of a publish that runs on a psycopg cursor or through another library.
+
+    Another library's adapter runs it by `run_through`, which returns the adapter's answer or an awaitable. The methods
+    return the answer."""
 
     def run(self, cursor: Cursor[Row]) -> Any: ...
 
@@ -33,8 +35,9 @@ Steps = Generator[Statement, Any, T]
 
 @dataclass(slots=True)
 class Query:
-    """A SQL statement of a publish that returns rows. Without `wants_rows`, the answer is None in a pipeline, where
-    nobody waits for it."""
+    """An SQL statement of a publish that returns rows.
+
+    Without `wants_rows`, the answer is None in a pipeline, where nobody waits for it."""
 
     statement: bytes
     parameters: Mapping[str, Any]
@@ -54,9 +57,11 @@ class Query:
 
 @dataclass(slots=True)
 class Insert:
-    """An INSERT of one event into the log of `schema`, which also rings (notifies sleeping workers) if `rings` is set.
-    The answer is its rows, or None if there is nothing to read, or in a pipeline, where nobody waits for it. If a
-    trigger has kept the event out, the server raises an error on a cursor, and an adapter gets no row."""
+    """An INSERT of one event into the log of `schema`, which may also wake sleeping workers.
+
+    It rings (notifies them) if `rings` is set. The answer is its rows, or None if there is nothing to read, or in a
+    pipeline, where nobody waits for it. If a trigger has kept the event out, the server raises an error on a cursor,
+    and an adapter gets no row."""
 
     schema: str
     parameters: Mapping[str, Any]
@@ -93,8 +98,9 @@ class Insert:
 
 @dataclass(slots=True)
 class Copy:
-    """A COPY of many events' rows into `columns` of the log of `schema`. The answer is the number of rows. Impossible
-    in a pipeline."""
+    """A COPY of many events into the log of `schema`. The answer is the number of rows.
+
+    The rows are copied into `columns`. A COPY is impossible in a pipeline."""
 
     statement: bytes
     schema: str
@@ -124,8 +130,8 @@ class Copy:
 
 
 def run_steps(steps: Steps[T], answer: Callable[[Statement], Any]) -> T:
-    """Run a generator of SQL statements: execute each by `answer`, send the result back into the generator, and return
-    the generator's result."""
+    """Execute each SQL statement of a generator by `answer`, and return the generator's result."""
+    # The result of each statement is sent back into the generator.
     last = None
     while True:
         try:
@@ -136,8 +142,8 @@ def run_steps(steps: Steps[T], answer: Callable[[Statement], Any]) -> T:
 
 
 async def run_steps_async(steps: Steps[T], answer: Callable[[Statement], Awaitable[Any]]) -> T:
-    """Run a generator of SQL statements: execute each by awaiting `answer`, send the result back into the generator,
-    and return the generator's result."""
+    """Execute each SQL statement of a generator by awaiting `answer`, and return the generator's result."""
+    # The result of each statement is sent back into the generator.
     last = None
     while True:
         try:

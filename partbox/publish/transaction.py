@@ -30,13 +30,14 @@ SCOPE_REMEDIES = ("use `with outbox.transaction(conn):`", "use `async with outbo
 
 
 def is_pipelined(conn: AnyConnection) -> bool:
-    """Return True if the psycopg connection is in pipeline mode, where COPY is impossible and answers arrive later."""
+    """Return True if the psycopg connection is in pipeline mode."""
+    # In pipeline mode, COPY is impossible and answers arrive later.
     return conn.pgconn.pipeline_status != PipelineStatus.OFF
 
 
 def is_status_uncertain(conn: AnyConnection) -> bool:
-    """Return True if the connection's transaction status may be out of date, because a BEGIN that the application sent
-    may still be in the pipeline."""
+    """Return True if the connection's transaction status may be out of date."""
+    # A BEGIN that the application sent may still be in the pipeline.
     return (
         conn.autocommit
         and is_pipelined(conn)
@@ -46,27 +47,28 @@ def is_status_uncertain(conn: AnyConnection) -> bool:
 
 
 def _is_in_block(conn: AnyConnection) -> bool:
-    """Return True inside `with conn.transaction():`, where a BEGIN has certainly been sent. Only a private counter of
-    psycopg says so without waiting for the server. If another version lacks the counter, the caller waits."""
+    """Return True inside `with conn.transaction():`."""
+    # There a BEGIN has certainly been sent. Only a private counter of psycopg says so without waiting for the server.
+    # If another version lacks the counter, the caller waits.
     return getattr(conn, "_num_transactions", 0) > 0
 
 
 def refresh_status(conn: Connection[Any]) -> None:
-    """Bring the transaction status of a psycopg connection up to date: wait for the answers in its pipeline if the
-    status depends on them."""
+    """Bring the transaction status of a psycopg connection up to date."""
+    # The function waits for the answers in the connection's pipeline if the status depends on them.
     if is_status_uncertain(conn):
         sync_pipeline(conn)
 
 
 async def refresh_status_async(conn: AsyncConnection[Any]) -> None:
-    """Bring the transaction status of an asynchronous psycopg connection up to date: wait for the answers in its
-    pipeline if the status depends on them."""
+    """Bring the transaction status of an asynchronous psycopg connection up to date."""
+    # The function waits for the answers in the connection's pipeline if the status depends on them.
     if is_status_uncertain(conn):
         await sync_pipeline_async(conn)
 
 
 def sync_pipeline(conn: Connection[Any]) -> None:
-    """Wait for the answers to all statements in the connection's pipeline. An error among them is raised."""
+    """Wait for the answers to all statements in the connection's pipeline. Raise an error among them."""
     if is_pipelined(conn):
         # Entering a nested pipeline waits for the server's answers.
         with conn.pipeline():
@@ -74,16 +76,16 @@ def sync_pipeline(conn: Connection[Any]) -> None:
 
 
 async def sync_pipeline_async(conn: AsyncConnection[Any]) -> None:
-    """Wait for the answers to all statements in the pipeline of an asynchronous connection. An error among them is
-    raised."""
+    """Wait for the answers in the pipeline of an asynchronous connection. Raise an error among them."""
     if is_pipelined(conn):
         async with conn.pipeline():
             pass
 
 
 def check_open(conn: AnyConnection) -> None:
-    """Raise PublishError unless an event published now would become part of a transaction that the caller ends. Without
-    autocommit, psycopg opens the transaction with the first statement, which may be the publish."""
+    """Raise PublishError unless the connection is in a transaction that the caller ends."""
+    # An event published now would become part of it. Without autocommit, psycopg opens the transaction with the first
+    # statement, which may be the publish.
     status = conn.pgconn.transaction_status
     if status == TransactionStatus.INTRANS:
         return
@@ -97,8 +99,8 @@ def check_open(conn: AnyConnection) -> None:
 
 
 def check_not_open(conn: AnyConnection) -> None:
-    """Raise PublishError if a transaction is open on the connection, so that a transaction begun next would not be the
-    outermost."""
+    """Raise PublishError if a transaction is already open on the connection."""
+    # A transaction begun next would not be the outermost.
     status = conn.info.transaction_status
     if status == TransactionStatus.IDLE:
         return
@@ -109,9 +111,10 @@ def check_not_open(conn: AnyConnection) -> None:
 
 @contextmanager
 def closing_broken_copy(conn: AnyConnection) -> Iterator[None]:
-    """Close the psycopg connection if the COPY in the block was interrupted and is still in progress. psycopg ends a
-    COPY by itself once the first row was sent. If a cancelled request interrupts the COPY before that, the connection
-    accepts no other statement, not even ROLLBACK, and keeps the locks of its transaction until it is closed."""
+    """Close the psycopg connection if the COPY in the block was interrupted and is still in progress."""
+    # psycopg ends a COPY by itself once the first row was sent. If a cancelled request interrupts the COPY before that,
+    # the connection accepts no other statement, not even ROLLBACK, and keeps the locks of its transaction until it is
+    # closed.
     try:
         yield
     except BaseException:
@@ -121,8 +124,8 @@ def closing_broken_copy(conn: AnyConnection) -> Iterator[None]:
 
 
 def check_driver_status(driver: Any) -> None:
-    """Raise PublishError if a psycopg or psycopg2 connection, used by another library such as SQLAlchemy, cannot
-    execute a statement now."""
+    """Raise PublishError if a psycopg or psycopg2 connection cannot execute a statement now."""
+    # Another library such as SQLAlchemy uses the connection.
     status = TransactionStatus(driver.info.transaction_status)
     if status not in (TransactionStatus.IDLE, TransactionStatus.INTRANS):
         raise PublishError(_PROBLEMS[status])

@@ -30,26 +30,32 @@ EndCallback = Callable[[], Any]
 
 
 class EndReporter(Protocol):
-    """An object that calls hooks when a transaction has ended: the part of the adapter protocol that hooks need. Calls
-    are made after the end of the transaction. `on_commit` calls if the writes before the registration are committed,
-    and `on_rollback` if they are rolled back, to a savepoint or entirely. Neither calls if the outcome is unknown."""
+    """An object that calls functions after a transaction was committed or rolled back.
+
+    It is the part of the adapter protocol that hooks need. `on_commit` calls if the writes before the registration are
+    committed, and `on_rollback` if they are rolled back, to a savepoint or entirely. Neither calls if the outcome is
+    unknown."""
 
     def savepoint_mark(self) -> int | None:
-        """Return the number of the batch to append to the transaction's setting, before its calls are registered, so
-        that a rollback to a savepoint is noticed. Return None if no mark is needed."""
+        """Return a number to store in the transaction, so that its rollback to a savepoint is noticed, or None.
+
+        It is the number of the batch, and is appended to the transaction's setting before the batch's calls are
+        registered. None means that no mark is needed."""
 
     def on_commit(self, call: EndCallback) -> None: ...
 
     def on_rollback(self, call: EndCallback) -> None: ...
 
     def wake_after_commit(self, call: EndCallback) -> None:
-        """Call `call` (which wakes embedded workers) once after the transaction commits, however often it was
-        registered. Savepoints do not matter."""
+        """Wake embedded workers by `call` once after the transaction commits.
+
+        However often `call` was registered, it is called once. Savepoints do not matter."""
 
 
 class Outcome(Enum):
-    """The outcome of a transaction as far as it is known: committed, rolled back, or unknown because the answer to the
-    COMMIT was lost."""
+    """The outcome of a transaction: committed, rolled back, or unknown.
+
+    It is unknown if the answer to the COMMIT was lost."""
 
     COMMITTED = auto()
     ROLLED_BACK = auto()
@@ -57,8 +63,10 @@ class Outcome(Enum):
 
 
 class TransactionEnd:
-    """A collector of the calls to make at the end of a transaction whose savepoints no library tracks. The transaction
-    counts as rolled back unless `note_commit` says that COMMIT is the next statement."""
+    """A collector of the calls to make at the end of a transaction.
+
+    It serves transactions whose savepoints no library tracks. The transaction counts as rolled back unless
+    `note_commit` says that COMMIT is the next statement."""
 
     def __init__(self) -> None:
         self._marks = 0
@@ -68,19 +76,21 @@ class TransactionEnd:
 
     @property
     def has_marks(self) -> bool:
-        """True if the transaction's marks (the numbers of its published batches) must be read before the commit."""
+        """True if the numbers of the transaction's published batches must be read before the commit."""
+        # These numbers are the marks.
         return self._marks > 0
 
     @property
     def batches(self) -> int:
-        """The number of published batches in the transaction that have a mark, including batches undone by
-        savepoints."""
+        """The number of published batches in the transaction, including batches undone by savepoints."""
+        # Only batches that have a mark count.
         return self._marks
 
     @property
     def has_read_marks(self) -> bool:
-        """True if the marks (numbers of the published batches that savepoints have not undone) have been read for the
-        commit."""
+        """True if the batches that savepoints have not undone have been read for the commit.
+
+        Their numbers are the marks."""
         return self._kept_marks is not None
 
     def savepoint_mark(self) -> int:
@@ -97,8 +107,8 @@ class TransactionEnd:
         self._wakes[call] = None
 
     def note_commit(self, marks: list[tuple[str | None]]) -> None:
-        """Record that COMMIT is sent next. `marks` are the rows of the setting with the numbers of the batches that
-        were not undone, read just before."""
+        """Record that COMMIT is sent next."""
+        # `marks` are the rows of the setting with the numbers of the batches that were not undone, read just before.
         self._kept_marks = {int(mark) for (text,) in marks for mark in (text or "").split()}
 
     def revoke_commit(self) -> None:
@@ -106,8 +116,8 @@ class TransactionEnd:
         self._kept_marks = None
 
     def list_calls(self, error: BaseException | None) -> Iterator[EndCallback]:
-        """Yield the registered calls to make now that the transaction is over, depending on its outcome. `error` is the
-        exception that its end raised."""
+        """Yield the registered calls to make after the transaction, depending on its outcome."""
+        # `error` is the exception that the transaction's end raised.
         outcome, kept = self._outcome(error), self._kept_marks or set()
         if outcome is not Outcome.ROLLED_BACK:
             yield from self._wakes
@@ -127,8 +137,8 @@ class TransactionEnd:
 
 
 def warn_unknown_outcome(batches: int, error: BaseException | None) -> None:
-    """Log a warning that a COMMIT was not answered, so that it is unknown whether `batches` batches of events were
-    published."""
+    """Log a warning that a COMMIT was not answered, so events may or may not be published."""
+    # `batches` batches of events are affected.
     text = (
         "a COMMIT was cut off before its answer, so nobody knows whether %d %s of events %s published: neither "
         "after_commit nor after_rollback hooks are called (%s)"
@@ -145,16 +155,17 @@ _open_ends: dict[int, tuple[Any, TransactionEnd]] = {}
 
 
 def _unwrap(conn: Any) -> Any:
-    """Return the object that all proxies of a database connection share: libpq's connection, or else the innermost
-    object."""
+    """Return the object that all proxies of a database connection share.
+
+    It is libpq's connection, or else the innermost object."""
     wrapped = getattr(conn, "__wrapped__", None)
     return getattr(conn, "pgconn", None) or (conn if wrapped is None else _unwrap(wrapped))
 
 
 @contextmanager
 def report_end(conn: Any) -> Iterator[TransactionEnd]:
-    """Make the registered calls, such as `after_commit` hooks, when the transaction ends that the block opens and ends
-    on `conn`."""
+    """Call the registered hooks when the transaction ends that the block opens on `conn`."""
+    # An example is an `after_commit` hook. The block also ends the transaction.
     bare, end, error = _unwrap(conn), TransactionEnd(), None
     _open_ends[id(bare)] = bare, end
     try:
@@ -170,8 +181,8 @@ def report_end(conn: Any) -> Iterator[TransactionEnd]:
 
 @asynccontextmanager
 async def report_end_async(conn: Any) -> AsyncIterator[TransactionEnd]:
-    """Make the registered calls, such as `after_commit` hooks, when the transaction ends that an asynchronous block
-    opens and ends on `conn`. A call may return an awaitable."""
+    """Call the registered hooks when the transaction ends that an asynchronous block opens on `conn`."""
+    # An example is an `after_commit` hook. The block also ends the transaction. A call may return an awaitable.
     bare, end, error = _unwrap(conn), TransactionEnd(), None
     _open_ends[id(bare)] = bare, end
     try:
@@ -187,7 +198,7 @@ async def report_end_async(conn: Any) -> AsyncIterator[TransactionEnd]:
 
 
 def of(conn: Any) -> TransactionEnd | None:
-    """Return the object that will report the end of the transaction open on `conn`, or None if the end is not
-    reported."""
+    """Return the object that will report the end of the connection's transaction, or None if nothing does."""
+    # The transaction is open on `conn`.
     found = _open_ends.get(id(_unwrap(conn))) if _open_ends else None
     return None if found is None else found[1]

@@ -29,8 +29,9 @@ _READ_MARKS = Query(statements.published_marks(), {})
 
 
 class Scope:
-    """A context manager, sync and async, that opens a transaction in which events can be published. Entering it returns
-    the connection.
+    """A context manager, sync and async, that opens a transaction for publishing events.
+
+    Entering it returns the connection.
 
     The transaction is opened on `conn`, a connection of psycopg or asyncpg without an open transaction, or on a
     connection of its own to `dsn()`. The transaction is committed unless an exception leaves the block. If PostgreSQL
@@ -150,15 +151,16 @@ def _wrong_library(adapter: Library) -> PublishError:
 
 
 def _check_not_lost(opened: Transaction | AsyncTransaction, end: TransactionEnd) -> None:
-    """Raise OperationalError if the connection was lost inside the block. psycopg ends the block silently if the error
-    was caught."""
+    # OperationalError is raised if the connection was lost inside the block. psycopg ends the block silently if the
+    # error was caught.
     if opened.status == opened.Status.FAILED:
         end.revoke_commit()
         raise psycopg.OperationalError("the connection was lost inside the transaction: nothing of it is committed")
 
 
 def _has_failed(conn: AnyConnection) -> bool:
-    """Return True if a COMMIT would roll back without an error, because a statement failed and its error was caught."""
+    """Return True if a COMMIT would roll back without an error."""
+    # A statement failed before, and its error was caught.
     return conn.info.transaction_status == TransactionStatus.INERROR
 
 

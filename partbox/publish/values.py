@@ -21,7 +21,7 @@ _ESCAPED = {"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"}
 
 
 def plain_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return SQL parameters with ids, times and arrays converted to text, for drivers other than psycopg."""
+    """Convert ids, times and arrays of SQL parameters to text, for drivers other than psycopg."""
     return {
         name: _array_literal(value) if isinstance(value, list) else _plain_value(value)
         for name, value in parameters.items()
@@ -41,8 +41,7 @@ def _plain_value(value: Any) -> Any:
 
 @lru_cache(maxsize=256)
 def numbered(statement: str) -> tuple[str, tuple[str, ...]]:
-    """Convert a SQL statement with %(name)s parameters into a statement with $1, $2 …, and return it with the parameter
-    names in order."""
+    """Convert %(name)s parameters of an SQL statement into $1, $2 …, and return it with the names in order."""
     names: dict[str, int] = {}
 
     def number(match: re.Match[str]) -> str:
@@ -59,8 +58,8 @@ def numbered(statement: str) -> tuple[str, tuple[str, ...]]:
 
 
 def lines(rows: Iterable[Iterable[Any]]) -> Iterator[str]:
-    """Yield rows in the text format of PostgreSQL's COPY, in pieces of at least `CHUNK_CHARS` characters except for the
-    last."""
+    """Yield rows in the text format of PostgreSQL's COPY, in pieces of at least `CHUNK_CHARS` characters."""
+    # Only the last piece may be shorter.
     piece: list[str] = []
     size = 0
     for row in rows:

@@ -53,9 +53,9 @@ log = logging.getLogger("partbox.publish")
 def write_events(
     schema: str, events: list[Event], batch: list[EventColumns], flag_query: Inquirer | None, *, copies: bool
 ) -> Steps[list[UUID | None]]:
-    """Write encoded events into the log, and return their ids, or None for an event whose idempotency key was used
-    before. `batch` has their columns. With `flag_query`, ring (notify) if a worker sleeps. `copies` means that COPY is
-    possible on this connection."""
+    """Write encoded events into the log. Return their ids, or None for a used idempotency key."""
+    # `batch` has the columns of the events. With `flag_query`, ring (notify) if a worker sleeps. `copies` means that
+    # COPY is possible on this connection.
     if len(events) == 1:
         fresh = [(yield from _write_one(schema, events[0], batch[0], flag_query))]
     else:
@@ -85,8 +85,8 @@ def _write_one(schema: str, event: Event, fields: EventColumns, flag_query: Inqu
 
 
 def _take_keys(schema: str, events: list[Event]) -> Steps[list[bool]]:
-    """Reserve the idempotency keys of the events. Return for each event whether it may be published: True without a
-    key, and for the first event with an unused key."""
+    """Reserve the events' idempotency keys, and return for each event whether it may be published."""
+    # The answer is True without a key, and for the first event with an unused key.
     first: dict[str, int] = {}
     for place, event in enumerate(events):
         if event.idempotency_key is not None:
@@ -102,8 +102,8 @@ def _take_keys(schema: str, events: list[Event]) -> Steps[list[bool]]:
 
 
 def _check_keys_used(schema: str, keys: list[str]) -> Steps[None]:
-    """Raise unless every idempotency key that could not be reserved exists already. A trigger may have kept one of them
-    out of its table."""
+    """Raise unless every idempotency key that could not be reserved exists already."""
+    # A trigger may have kept one of them out of its table.
     if (yield Query(statements.used_keys(schema), {"keys": keys})) != [(len(keys),)]:
         yield from _fail_unwritten(schema)
 
@@ -132,8 +132,9 @@ def _write_many(
 
 
 def _split_batch(batch: list[EventColumns]) -> Iterator[slice]:
-    """Yield slices of a batch, each of which one INSERT writes. A slice has at most `COPY_FROM_EVENTS` events, and
-    fewer than `COPY_FROM_BYTES` bytes unless it has only one event."""
+    """Yield slices of a batch, each small enough for one INSERT."""
+    # A slice has at most `COPY_FROM_EVENTS` events, and fewer than `COPY_FROM_BYTES` bytes unless it has only one
+    # event.
     begin = size = 0
     for end, fields in enumerate(batch):
         size += column_bytes(fields)

@@ -36,9 +36,11 @@ STATEMENT_TIMEOUT = 30.0  # seconds a statement may take, independent of a worke
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport:
-    """The result of maintaining the segments (partitions of the log by ids): the names of segments that were made,
-    emptied and dropped, and the bytes freed. `archived`: the records that were archived before. `problem`: why the
-    server refused a step, with the remedy. The report is true if any segment was changed."""
+    """The names of log segments (table partitions) that one maintenance run created, emptied and dropped.
+
+    A segment is a partition of the log by ids. The report also has the bytes freed. `archived`: the records that were
+    archived before. `problem`: why the server refused a step, with the remedy. The report is true if any segment was
+    changed."""
 
     made: tuple[str, ...] = ()
     emptied: tuple[str, ...] = ()
@@ -62,9 +64,9 @@ class SegmentReport:
 def maintain_segments(
     dsn: Callable[[], str], settings: Settings, stopped: Callable[[], bool] = lambda: False
 ) -> SegmentReport:
-    """Maintain the segments (partitions of the log by ids) once, on a connection of its own: make new ones, empty and
-    drop old ones. Return a report. `stopped` is polled between two steps. Raise `SchemaError` or `psycopg.Error`. A
-    schema with only an inbox has no segments."""
+    """Create, empty and drop segments (table partitions) of the log as needed, on a new connection. Return a report."""
+    # A segment is a partition of the log by ids. `stopped` is polled between two steps. Raises `SchemaError` or
+    # `psycopg.Error`. A schema with only an inbox has no segments.
     with connect.connect(dsn(), lease=STATEMENT_TIMEOUT, pooler=settings.pooler, name="partbox segments") as conn:
         if migrate.is_inbox_only(conn, settings.schema_name):
             return SegmentReport()
@@ -81,9 +83,10 @@ def maintain_over(
     patient: bool,
     progress: Callable[[ArchiveResult], None] = lambda sofar: None,
 ) -> SegmentReport:
-    """Make, empty and drop segments of the log once, on a given connection to a whole outbox, and return a report. One
-    more connection is opened to search a large default segment, and one to archive. Only archived records may be
-    removed. Everything that has expired is archived, or, if `patient`, only a larger amount."""
+    """Create, empty and drop segments of the log as needed, on a given connection. Return a report."""
+    # The connection is to a whole outbox. One more connection is opened to search a large default segment, and one to
+    # archive. Only archived records may be removed. Everything that has expired is archived, or, if `patient`, only a
+    # larger amount.
     attempts, nothing = Attempts(), tuple[str, ...]()
     made = attempts.take(partial(make_segments, conn, dsn, settings), nothing)
     due = needed(conn, settings)

@@ -15,8 +15,8 @@ CONNECTION_CLASS = "08"
 
 
 def try_step(step: Callable[[], T]) -> T | str:
-    """Run a step of the maintenance and return its result. Return "busy" if another session held a lock, or "passed" if
-    an id fell into the default segment."""
+    """Run a maintenance step. Return its result, "busy" if a lock is held, or "passed" if an id came too early."""
+    # The result is "busy" if another session held a lock, and "passed" if an id fell into the default segment.
     try:
         return step()
     except (LockNotAvailable, DeadlockDetected):
@@ -26,15 +26,16 @@ def try_step(step: Callable[[], T]) -> T | str:
 
 
 class Attempts:
-    """A series of steps of the maintenance, each of which runs even if the server refused an earlier one. `problem`:
-    why the first refused step was refused, in one line, with the remedy for a full disk."""
+    """A series of maintenance steps, each of which runs even if the server refused an earlier one.
+
+    `problem`: why the first refused step was refused, in one line, with the remedy for a full disk."""
 
     def __init__(self) -> None:
         self.problem: str | None = None
 
     def take(self, step: Callable[[], T], otherwise: T) -> T:
-        """Run a step and return its result. If the server refuses it, note the reason and return `otherwise`. Raise
-        `psycopg.Error` for a lost connection."""
+        """Run a step and return its result. If the server refuses it, return `otherwise`."""
+        # The reason of a refusal is noted. A lost connection raises `psycopg.Error`.
         try:
             return step()
         except Error as error:

@@ -22,8 +22,8 @@ PROOF_TIMEOUT = 6 * 3600.0  # seconds that the search of a large default segment
 
 
 def make_segments(conn: Conn, dsn: Callable[[], str], settings: Settings) -> tuple[str, ...]:
-    """Create the segments of the log (partitions by ids) that will be needed soon and are missing. Return their
-    names."""
+    """Create the missing segments (table partitions) of the log that will be needed soon. Return their names."""
+    # A segment is a partition of the log by ids.
     schema = settings.schema_name
     found, drawn = steps.segments(conn, schema), steps.drawn(conn, schema)
     pace = rules.id_rate(steps.list_stretches(conn, schema))
@@ -50,8 +50,8 @@ def _add_segments(conn: Conn, schema: str, segments_to_add: list[IdRange]) -> tu
 
 
 def _prove_absence(dsn: Callable[[], str], settings: Settings, ids: IdRange) -> bool:
-    """Prove, by a validated constraint, that the default segment contains no record with one of these ids. Return False
-    if there is an obstacle."""
+    """Prove that the default segment contains no record with the given ids. Return False if that fails."""
+    # The proof is a validated constraint.
     schema = settings.schema_name
     with connect.connect(dsn(), lease=PROOF_TIMEOUT, pooler=settings.pooler, name="partbox segments") as conn:
         excluded = try_step(partial(steps.exclude, conn, schema, ids)) is None
@@ -59,16 +59,17 @@ def _prove_absence(dsn: Callable[[], str], settings: Settings, ids: IdRange) -> 
 
 
 def _end_exclusion(conn: Conn, schema: str, *, needed: bool) -> None:
-    """Remove the constraint that keeps ids out of the default segment, if there is one, unless it is `needed` for the
-    next segments. A needed constraint is removed too before ids in its range are drawn."""
+    """Remove the constraint that keeps ids out of the default segment, unless it is still `needed`."""
+    # There may be no constraint. It is needed for the next segments. A needed constraint is removed too before ids in
+    # its range are drawn.
     exclusion = steps.exclusion(conn, schema)
     if exclusion is not None and not (needed and not rules.must_end_proof(exclusion[0], steps.drawn(conn, schema))):
         try_step(partial(steps.exclude, conn, schema, None))
 
 
 def refusal_text(problem: str, triggers: Sequence[EventTrigger]) -> str:
-    """Describe why the server refused to make or change a segment, with the remedy if event triggers of the database
-    may be the cause."""
+    """Describe why the server refused to create or change a segment of the log."""
+    # The text has the remedy if event triggers of the database may be the cause.
     if problem.startswith(FULL_DISK):
         return problem
     if not triggers:
@@ -77,8 +78,9 @@ def refusal_text(problem: str, triggers: Sequence[EventTrigger]) -> str:
 
 
 def trigger_remedy(triggers: Sequence[EventTrigger]) -> str:
-    """Return the remedy for event triggers of the database that fail while segments are made, because they do not find
-    their tables."""
+    """Return the remedy for database event triggers that fail while a segment is created.
+
+    They fail because they do not find their tables."""
     commands = ", ".join(f"`alter function {each.function} set search_path = …`" for each in triggers)
     return (
         "segments are made with an empty search_path and as the owner of the log, so let each name its tables with "

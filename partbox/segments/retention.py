@@ -18,8 +18,10 @@ from partbox.text.wording import counted
 
 
 class SegmentRetention(NamedTuple):
-    """A segment (partition of the log by ids) and everything that keeps it from being emptied. If `record` is set, only
-    the segment's oldest record, with that id, was examined."""
+    """A segment (table partition) of the log and the reasons why it is not emptied.
+
+    A segment is a partition of the log by ids. If `record` is set, only the segment's oldest record, with that id, was
+    examined."""
 
     segment: Segment
     holds: list[SegmentHold]
@@ -27,19 +29,18 @@ class SegmentRetention(NamedTuple):
 
     @property
     def goes(self) -> bool:
-        """True if nothing keeps the segment, so that the next maintenance will empty it as a whole."""
+        """True if the next maintenance run will empty the segment as a whole, because nothing keeps it."""
         return self.record is None and self.segment.oldest is not None and not self.holds
 
     @property
     def needed(self) -> bool:
-        """True if a subscription needs the segment's records or the archive lacks them, so that age is not the only
-        obstacle to emptying it."""
+        """True if a subscription needs the segment's records or they are not archived yet."""
+        # Age is then not the only obstacle to emptying it.
         return any(each.reason in ("cursor", "parked", "archive") for each in self.holds)
 
 
 def empty(conn: Conn, settings: Settings, stopped: Callable[[], bool]) -> tuple[tuple[str, ...], int]:
-    """Empty every segment of the log that has expired and that no subscription needs. Return the names of the segments
-    and the bytes freed."""
+    """Empty every expired segment of the log that no subscription needs. Return their names and the bytes freed."""
     schema, names, freed = settings.schema_name, [], 0
     for segment, by_size in _list_expired(conn, settings):
         if stopped():
@@ -54,15 +55,16 @@ def empty(conn: Conn, settings: Settings, stopped: Callable[[], bool]) -> tuple[
 
 
 def needed(conn: Conn, settings: Settings) -> int:
-    """Return the newest record id in the segments that have expired by age or size, or 0 without such segments. Records
-    up to that id have to be archived."""
+    """Return the newest record id in the expired segments, up to which records must be archived. 0 if there are
+    none."""
+    # Segments expire by age or size.
     return max((each.newest or 0 for each, _ in _list_expired(conn, settings)), default=0)
 
 
 def drop(conn: Conn, settings: Settings) -> tuple[str, ...]:
-    """Detach the oldest empty segment from the log and drop it. Return its name. Only one is detached each time,
-    because that locks the whole log. A detached segment is dropped now, or by a later call, for instance after a kill.
-    If a lock is taken nothing happens."""
+    """Detach the oldest empty segment (table partition) from the log, drop it and return its name."""
+    # Only one is detached each time, because that locks the whole log. A detached segment is dropped now, or by a later
+    # call, for instance after a kill. If a lock is taken nothing happens.
     schema = settings.schema_name
     empty_segments = rules.empty_segments(steps.segments(conn, schema), steps.drawn(conn, schema))
     first = next(((each.name, each.lower) for each in empty_segments if each.lower is not None), None)
@@ -72,9 +74,9 @@ def drop(conn: Conn, settings: Settings) -> tuple[str, ...]:
 
 
 def held(conn: Conn, settings: Settings) -> list[SegmentRetention]:
-    """Return every segment of the log with the obstacles that keep it, in the order of ids. The next maintenance
-    empties a segment without obstacles. A segment that is not full, and the default one, lose records one by one, so
-    their oldest record is examined."""
+    """Return every segment of the log in id order, with the obstacles that keep it from being emptied."""
+    # The next maintenance empties a segment without obstacles. A segment that is not full, and the default one, lose
+    # records one by one, so their oldest record is examined.
     schema = settings.schema_name
     drawn, by_size = steps.drawn(conn, schema), {each.name for each, size in _list_expired(conn, settings) if size}
     return [
@@ -84,7 +86,8 @@ def held(conn: Conn, settings: Settings) -> list[SegmentRetention]:
 
 
 def list_reasons(held: SegmentRetention) -> list[str]:
-    """Return a phrase for each reason why a segment is kept, or its oldest record if only that was examined."""
+    """Return a phrase for each reason why a segment of the log, or its oldest record, is kept."""
+    # The oldest record is named if only that was examined.
     about = "" if held.record is None else f"record {held.record}, its oldest: "
     return [about + _hold_text(each, held.record is not None) for each in held.holds]
 

@@ -41,8 +41,9 @@ Routing = Literal["dead", "ignore", "retry"] | Callable[[Any], Any]
 
 
 class Settings(BaseModel):
-    """All settings of partbox as immutable values. Durations are seconds. Call `load()` to read the values from
-    keywords, environment and file; the class itself reads none."""
+    """All settings of partbox as immutable values. Durations are seconds.
+
+    Call `load()` to read the values from keywords, environment and file; the class itself reads none."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -197,40 +198,47 @@ class Settings(BaseModel):
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """The place that each setting's value comes from, by the setting's external name: "default", "keyword",
-        "PARTBOX_LEASE" and so on."""
+        """The origin of each setting's value by name: "default", "keyword", "PARTBOX_LEASE" and so on.
+
+        The names are the external ones."""
         return {name: self._origins.get(name, "default") for name in names()}
 
     @property
     def overruled(self) -> Mapping[str, tuple[str, ...]]:
-        """The places that also set a setting but were overruled by one of higher precedence, by the setting's external
-        name. The places are in order of precedence."""
+        """The places whose value of a setting was overruled by a place of higher precedence, by setting name.
+
+        The names are the external ones. The places are in order of precedence."""
         return {name: self._overruled.get(name, ()) for name in names()}
 
     def unroutable_in(self, subscription: str) -> "Routing":
-        """Return how a subscription treats events that have no handler: the setting `on_unroutable`. If it is not set,
-        other subscriptions than `default` ignore such events."""
+        """Return the policy of a subscription for events that have no handler.
+
+        It is the setting `on_unroutable`. If that is not set, other subscriptions than `default` ignore such events."""
         unsaid = self.origins["on_unroutable"] == "default"
         return "ignore" if unsaid and subscription != "default" else self.on_unroutable
 
     @property
     def on_newer(self) -> "Routing":
-        """How an event is treated whose version is newer than the class of its handler. The event waits, because it has
-        a handler, unless `on_unroutable` is set to another value than `ignore`."""
+        """The policy for events whose version is newer than the handler's event class.
+
+        The event waits, because it has a handler, unless `on_unroutable` is set to another value than `ignore`."""
         unsaid = self.origins["on_unroutable"] == "default"
         return "retry" if unsaid or self.on_unroutable == "ignore" else self.on_unroutable
 
     def shown(self, name: str) -> str:
-        """Return the value of a setting as text for display, with secrets masked. `name` is its external name."""
+        """Return the value of a setting as text for display, with secrets masked.
+
+        `name` is its external name."""
         return _display_value(name, getattr(self, names()[name]))
 
     def replace(self, **keywords: Any) -> "Settings":
-        """Return a copy of the settings in which the given keywords are changed. Raise SettingsError as `load` does."""
+        """Return a copy of the settings with the given values changed. Raise SettingsError if one is invalid.
+
+        An unknown setting raises SettingsError as well."""
         return self._overlay(from_keywords(keywords))
 
     def under(self, flags: Mapping[str, Any]) -> "Settings":
-        """Return a copy of the settings in which the options of a command line take precedence. A value of None means
-        that the option is not given."""
+        """Return a copy of the settings in which command-line options take precedence. None means not given."""
         return self._overlay(from_flags(flags))
 
     def _overlay(self, given: "Mapping[str, SourcedValue]") -> "Settings":
@@ -245,28 +253,29 @@ class Settings(BaseModel):
 
 
 def load(*, flags: Mapping[str, Any] | None = None, **keywords: Any) -> Settings:
-    """Read all settings from `flags` (options of a command line), keywords, environment variables and the settings
-    file. A flag of None means that the option is not given. Raise SettingsError for the first setting that is unknown
-    or invalid, with setting, value, place and remedy. Unknown variables of the environment are ignored; `strays` lists
-    them."""
+    """Read all settings from command-line options, keywords, environment variables and the settings file.
+
+    `flags` are the options of a command line. A flag of None means that the option is not given. Raise SettingsError
+    for the first setting that is unknown or invalid, with setting, value, place and remedy. Unknown variables of the
+    environment are ignored; `strays` lists them."""
     given = {name: value for name, value in keywords.items() if name != "dsn" or value is not None}
     return _merge_sources(*sources(flags or {}, given, names()))
 
 
 def strays() -> str | None:
-    """Return a warning about environment variables that look like settings but are none, in one line. None if there are
-    no such variables."""
+    """Return a one-line warning about environment variables that look like settings but are none, or None."""
     return strays_text(sort_variables(os.environ, names()).strays, names())
 
 
 def names() -> dict[str, str]:
-    """Return a dict from the external name of every setting to its attribute in `Settings`, in the order of
-    declaration."""
+    """Return a dict from the external name of every setting to its attribute in `Settings`.
+
+    It is in the order of declaration."""
     return {field.alias or attribute: attribute for attribute, field in Settings.model_fields.items()}
 
 
 def _merge_sources(*sources: Mapping[str, SourcedValue]) -> Settings:
-    """Build the settings from the values of several places, of which later ones take precedence."""
+    # Later places take precedence.
     given: dict[str, SourcedValue] = {}
     overruled: dict[str, tuple[str, ...]] = {}
     for name, each in (item for place in sources for item in place.items()):

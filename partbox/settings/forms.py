@@ -12,22 +12,23 @@ _CONTROL = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 def without_control_characters(value: object) -> object:
-    """Return the value of a setting unchanged. Raise ValueError if it contains control characters, which terminals and
-    logs would act on."""
+    """Return a setting's value unchanged. Raise ValueError if it contains control characters."""
+    # Terminals and logs would act on them.
     if isinstance(value, str) and (found := _CONTROL.search(value)) is not None:
         raise ValueError(f"take the control character {found[0]!a} out of it")
     return value
 
 
 def none_of_text(value: object) -> object:
-    """Convert "none", "off" and False to None, because environment variables and TOML files have no null. Other values
-    are returned unchanged."""
+    """Convert "none", "off" and False to None. Return other values unchanged."""
+    # Environment variables and TOML files have no null.
     nothing = value is False or (isinstance(value, str) and value.strip().lower() in ("none", "off"))
     return None if nothing else value
 
 
 def on_or_off(value: object) -> object:
-    """Convert a bool to "on" or "off", because `bell = false` is natural in TOML. A text is returned in lower case."""
+    """Convert a bool to "on" or "off", and a text to lower case."""
+    # `bell = false` is natural in TOML.
     return ("off", "on")[value] if isinstance(value, bool) else lower(value)
 
 
@@ -43,8 +44,9 @@ def optional_seconds(value: object) -> object:
 
 
 def schema_name(value: object) -> object:
-    """Return the name of a schema unchanged. Raise ValueError unless PostgreSQL accepts it and the text of an SQL
-    function can quote it."""
+    """Return a schema name unchanged. Raise ValueError if PostgreSQL does not accept it.
+
+    It is also refused unless the text of an SQL function can quote it."""
     if isinstance(value, str) and (not 0 < len(value.encode()) <= 63 or "\0" in value or value.startswith("pg_")):
         raise ValueError('a schema name has 1 to 63 bytes and does not begin with "pg_"')
     if isinstance(value, str) and re.search(r"[\t\r\n]", value):
@@ -55,16 +57,17 @@ def schema_name(value: object) -> object:
 
 
 def routing(value: object) -> object:
-    """Return the value of the setting `on_unroutable` unchanged: how to treat events without a handler, or a function
-    that decides it. Raise ValueError for another value."""
+    """Validate the setting `on_unroutable`, the policy for events without a handler. Raise ValueError if it is
+    invalid."""
+    # The value is returned unchanged. A function may decide for each event.
     if callable(value) or value in ("dead", "ignore", "retry"):
         return value
     raise ValueError("use 'dead', 'ignore' or 'retry', or in Python a function from event to outcome")
 
 
 def archive_place(value: object) -> object:
-    """Return the location of an archive, a directory or a URL, unchanged. Raise ValueError if it is empty or no
-    well-formed URL."""
+    """Return an archive's location, a directory or URL, unchanged. Raise ValueError if it is malformed."""
+    # An empty location is refused as well.
     if isinstance(value, str) and (not value.strip() or "\0" in value):
         raise ValueError("name a directory, or a URL such as s3://bucket/prefix, or none")
     if isinstance(value, str) and (url := re.match(r"([a-z][a-z0-9+.-]+):/?(?!/)(.*)", value)):
@@ -73,16 +76,18 @@ def archive_place(value: object) -> object:
 
 
 def environment(value: object) -> object:
-    """Return the name of an environment, such as "production:red", unchanged. Raise ValueError unless it has the form
-    NAME or NAME:COLOUR."""
+    """Return the name of an environment, such as "production:red", unchanged. Raise ValueError if it is invalid.
+
+    It has the form NAME or NAME:COLOUR."""
     if isinstance(value, str) and not re.fullmatch(rf"[^:]{{1,40}}(:({'|'.join(COLOURS)}))?", value):
         raise ValueError(f"use NAME or NAME:COLOUR, up to 40 characters and one of {', '.join(COLOURS)}")
     return value
 
 
 def trace_url(value: object) -> object:
-    """Return the web address of a trace unchanged. Raise ValueError unless it begins with http(s) and has the
-    placeholder `{trace_id}`. Other schemes than http(s) could run a script or lead nowhere."""
+    """Validate the URL template of a trace, an http(s) URL that contains `{trace_id}`. Raise ValueError if it is
+    invalid."""
+    # The value is returned unchanged. Other schemes than http(s) could run a script or lead nowhere.
     if not isinstance(value, str):
         return value
     if not re.fullmatch(r"https?://[^\s{}]+(\{trace_id\}[^\s{}]*)+", value):
@@ -91,22 +96,22 @@ def trace_url(value: object) -> object:
 
 
 def http_address(value: object) -> object:
-    """Return an address HOST:PORT, at which HTTP is served, unchanged. Raise ValueError if it has another form."""
+    """Return the address of an HTTP server unchanged. Raise ValueError unless it has the form HOST:PORT."""
     if isinstance(value, str) and not re.fullmatch(r"\S*:\d{1,5}", value):
         raise ValueError("give HOST:PORT, such as 127.0.0.1:9464, or :9464 for this machine alone, or off")
     return value
 
 
 def metric_name(value: object) -> object:
-    """Return the prefix of the names of metrics unchanged. Raise ValueError if the names would be invalid."""
+    """Return the prefix of metric names unchanged. Raise ValueError if it would make the names invalid."""
     if isinstance(value, str) and not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", value):
         raise ValueError("use letters of a to z, digits and _, and no digit in front, such as shop_outbox")
     return value
 
 
 def node_name(value: object) -> object:
-    """Return the name of a host, which logs, metrics and terminals show, unchanged. Raise ValueError if it is empty,
-    too long or unprintable."""
+    """Return the display name of a host unchanged. Raise ValueError if it is empty, too long or unprintable."""
+    # Logs, metrics and terminals show it.
     if isinstance(value, str) and not (value.isprintable() and 0 < len(value.strip()) <= LONGEST):
         raise ValueError(f"a name of 1 to {LONGEST} visible characters is needed: give one by --node or PARTBOX_NODE")
     return value

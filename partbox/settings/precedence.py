@@ -34,8 +34,9 @@ _OF_SERVICES = re.compile(
 
 
 class SourcedValue(NamedTuple):
-    """The value of a setting and its origin, named as a person would name it: a file, an environment variable,
-    "keyword", a command-line option."""
+    """The value of a setting and its origin: a file, an environment variable, "keyword", or a command-line option.
+
+    The origin is named as a person would name it."""
 
     value: Any
     origin: str
@@ -44,20 +45,20 @@ class SourcedValue(NamedTuple):
 def sources(
     flags: Mapping[str, Any], keywords: Mapping[str, Any], known: Collection[str]
 ) -> tuple[Mapping[str, SourcedValue], ...]:
-    """Read the values of settings from the settings file, environment variables, keywords and command-line options, and
-    return one dict for each of these places, the highest precedence last. A flag of None counts as not given."""
+    """Read settings from file, environment, keywords and options, as one dict for each. The last takes precedence."""
+    # The options are those of a command line. A flag of None counts as not given.
     variables = {name: SourcedValue(*each) for name, each in sort_variables(os.environ, known).settings.items()}
     return _from_file(), variables, from_keywords(keywords), from_flags(flags)
 
 
 def from_keywords(given: Mapping[str, Any]) -> dict[str, SourcedValue]:
-    """Convert keywords to setting values that have "keyword" as their origin."""
+    """Convert keywords to setting values with the origin "keyword"."""
     return {name: SourcedValue(value, "keyword") for name, value in given.items()}
 
 
 def from_flags(given: Mapping[str, Any]) -> dict[str, SourcedValue]:
-    """Convert command-line options to setting values that have the option, such as "--lease", as their origin. A value
-    of None means that the option is not given."""
+    """Convert command-line options to setting values with the option's name, such as "--lease", as origin."""
+    # A value of None means that the option is not given.
 
     def option(name: str, value: Any) -> str:
         return f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
@@ -94,17 +95,18 @@ def _read_utf8(path: Path) -> str:
 
 
 class SortedVariables(NamedTuple):
-    """Environment variables, split into settings and others. `settings` maps a setting to (value, variable). `strays`
-    are the sorted names of variables that only look like settings."""
+    """Environment variables, split into settings and strays (variables that only look like settings).
+
+    `settings` maps a setting to (value, variable). `strays` are the sorted names of variables."""
 
     settings: dict[str, tuple[str, str]]
     strays: list[str]
 
 
 def sort_variables(variables: Mapping[str, str], known: Collection[str]) -> SortedVariables:
-    """Split environment variables into the `known` settings and strays, which only look like settings. An empty
-    variable counts as not set. The first variable in a file may begin with the byte order mark of the file. The
-    variable without the mark wins."""
+    """Split environment variables into `known` settings and variables that only look like settings."""
+    # An empty variable counts as not set. The first variable in a file may begin with the byte order mark of the file.
+    # The variable without the mark wins.
     settings, strays = {}, []
     for given in sorted(variables, key=lambda each: (not each.startswith(BYTE_ORDER_MARK), each)):
         variable = given.removeprefix(BYTE_ORDER_MARK)
@@ -119,8 +121,8 @@ def sort_variables(variables: Mapping[str, str], known: Collection[str]) -> Sort
 
 
 def strays_text(strays: Sequence[str], known: Collection[str]) -> str | None:
-    """Return a warning in one line that names the environment variables that are no settings, with hints about misspelt
-    names. None if there are none."""
+    """Return a one-line warning about environment variables that are no settings, or None."""
+    # The warning has hints about misspelt names.
     if not strays:
         return None
     named = ", ".join(f"{printable_line(each, 60)}{_hint(each, known)}" for each in strays[:MOST])
@@ -132,8 +134,7 @@ def strays_text(strays: Sequence[str], known: Collection[str]) -> str | None:
 
 
 def _hint(variable: str, known: Collection[str]) -> str:
-    """Return a "did you mean" hint for a misspelt environment variable, or "". Values are not shown, because any may be
-    a secret."""
+    # The hint is a "did you mean" or "". Values are not shown, because any may be a secret.
     if _OF_SERVICES.fullmatch(variable):
         return ""
     close = get_close_matches(variable.removeprefix(PREFIX).lower(), known, n=1)

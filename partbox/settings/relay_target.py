@@ -26,9 +26,11 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,60}")
 
 
 class RelayTarget(BaseModel):
-    """A target to which `partbox relay` sends events: a URL `to` for events of some `types`, or of all types without
-    another target (`"*"`). `topic` is a template; None stands for the default one. `secret` signs the requests of a
-    webhook. `name` is the handler in logs and metrics, by default the scheme of the URL."""
+    """A target to which `partbox relay` sends events: a URL, and the event types that are sent there.
+
+    `to` is the URL. `types` may be `"*"`, which stands for all types without another target. `topic` is a template;
+    None stands for the default one. `secret` signs the requests of a webhook. `name` is the handler in logs and
+    metrics, by default the scheme of the URL."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, str_strip_whitespace=True)
 
@@ -40,12 +42,12 @@ class RelayTarget(BaseModel):
 
     @property
     def scheme(self) -> str:
-        """The scheme of the target's URL in lower case, such as "kafka" or "https"."""
+        """The lower-case scheme of the target's URL, such as "kafka" or "https"."""
         return self.to.partition(":")[0].lower()
 
     @property
     def handler(self) -> str:
-        """The name under which logs and metrics show this target: its `name`, or else the scheme of its URL."""
+        """The name of this target in logs and metrics. The default is the scheme of its URL."""
         return self.name or self.scheme
 
     def __str__(self) -> str:
@@ -87,8 +89,8 @@ class RelayTarget(BaseModel):
 
 
 def targets_of(value: object) -> tuple[RelayTarget, ...]:
-    """Parse the setting `relay`, a list of tables or its JSON text, into targets. Raise ValueError with one line,
-    without any secret, if a target is invalid."""
+    """Parse the setting `relay`, a list of tables or its JSON text, into targets. Raise ValueError if it is invalid."""
+    # The error has one line without any secret.
     if isinstance(value, str):
         try:
             value = () if value.strip().lower() in ("", "none", "off") else json.loads(value)
@@ -115,8 +117,8 @@ def _target(number: int, value: object) -> RelayTarget:
 
 
 def _fault_text(error: Mapping[str, Any]) -> str:
-    """Describe why a relay target is invalid, as text that follows "target 2". Only values that are no secret are
-    quoted."""
+    """Describe why a relay target is invalid, without secrets."""
+    # The text follows "target 2". Only values that are no secret are quoted.
     key = str(error["loc"][0]) if error["loc"] else ""
     match error["type"]:
         case "value_error":
@@ -131,8 +133,7 @@ def _fault_text(error: Mapping[str, Any]) -> str:
 
 
 def _check_distinct(what: str, named: Iterable[tuple[int, Iterable[str]]], remedy: str) -> None:
-    """Raise ValueError if two relay targets have an event type or a name in common. `what` says which of the two is
-    compared."""
+    # `what` says which of the event types and the names is compared.
     first: dict[str, int] = {}
     for number, names in named:
         for name in names:

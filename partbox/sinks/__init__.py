@@ -37,9 +37,10 @@ SHOWN: Final = "kafka://…, amqp://…, nats://…, redis://…, https://…, s
 
 
 def sink_of(url: str, topic: str | None = None, secret: str | None = None) -> Sink:
-    """Create the sink (a handler that sends events to another system) for a URL. `topic` is the template for topics.
-    `secret` signs webhook requests, and other sinks ignore it. Raise SettingsError, in one line, if the URL names no
-    sink or the sink's extra is not installed."""
+    """Create the sink (a sender to another system) for a URL. Raise SettingsError if that fails.
+
+    `topic` is the template for topics. `secret` signs webhook requests, and other sinks ignore it. The error, in one
+    line, says that the URL names no sink or that the sink's extra is not installed."""
     try:
         scheme = urlsplit(url).scheme
     except ValueError as error:

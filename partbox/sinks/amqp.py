@@ -26,9 +26,10 @@ BLOCKED: Final = "RabbitMQ blocks publishers: it is out of memory or disk (`rabb
 
 
 class RabbitSink(Sink):
-    """A sink that sends events to a RabbitMQ exchange ("" is the default one), with the topic as routing key. Each
-    CloudEvents attribute is an application property with the name from the AMQP binding: `cloudEvents:id` and so on.
-    The event id is the message id too."""
+    """A sink that sends events to a RabbitMQ exchange, with the topic as routing key.
+
+    The exchange "" is the default one. Each CloudEvents attribute is an application property with the name from the
+    AMQP binding: `cloudEvents:id` and so on. The event id is the message id too."""
 
     def __init__(self, url: str, topic: str = DEFAULT, *, exchange: str = "", **options: Any) -> None:
         super().__init__(topic, **options)
@@ -51,15 +52,18 @@ class RabbitSink(Sink):
         return cls(urlunsplit(parts._replace(query=urlencode(query))), topic, exchange=exchange)
 
     def check(self) -> None:
-        """Check at the start that the client library, the exchange and, for a fixed topic, its queue exist. Raise
-        SettingsError if one is missing."""
+        """Check that the RabbitMQ client library, exchange and queue exist. Raise SettingsError if one is missing.
+
+        This check is for the start. The queue is checked for a fixed topic."""
         library("aio_pika", "rabbitmq")
         if (self._exchange_name or self.topic.fixed) and (missing := broker_answer(self._find_missing())):
             raise SettingsError(missing)
 
     @property
     def trouble(self) -> str:
-        """The reason why RabbitMQ sends no answer, if an alarm makes it block publishers, else an empty text."""
+        """The reason why RabbitMQ blocks publishers because of an alarm, else an empty text.
+
+        RabbitMQ sends no answer meanwhile."""
         return BLOCKED if _is_blocked(self._connection) else ""
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
@@ -93,14 +97,15 @@ class RabbitSink(Sink):
             return self._exchange
 
     async def _drop_connections(self, generation: int) -> None:
-        """Close the connection of this generation, unless RabbitMQ blocks it. RabbitMQ does not see that a blocked
-        connection is closed, and would pay in memory for each new one."""
+        """Close the RabbitMQ connection of this generation, unless RabbitMQ blocks it."""
+        # RabbitMQ does not see that a blocked connection is closed, and would pay in memory for each new one.
         if not _is_blocked(self._connection):
             await super()._drop_connections(generation)
 
     async def _open_exchange(self) -> tuple[Any, Any]:
-        """Open a connection to RabbitMQ and the exchange on it. The connection is stored only when it is open, because
-        a connection that is closed while it opens would stay open."""
+        """Connect to RabbitMQ and open the exchange."""
+        # The connection is stored only when it is open, because a connection that is closed while it opens would stay
+        # open.
         connection = self._make_connection()
         try:
             await connection.connect(timeout=self._timeout)
@@ -143,8 +148,9 @@ class RabbitSink(Sink):
         return f"RabbitMQ has no queue for {topic!r} at the exchange {self._exchange_name!r}: bind one"
 
     async def _send_alone(self, pika: Any, message: Message) -> Result:
-        """Send one message on a new channel, after its channel was closed, perhaps because of a message of another
-        batch. If RabbitMQ closes the new channel too, the message is refused for good."""
+        """Send one message on a new channel, after its old channel was closed."""
+        # The old channel may have been closed because of a message of another batch. If RabbitMQ closes the new channel
+        # too, the message is refused for good.
         # Another batch has closed the connection meanwhile.
         if self._connection is None:
             return RETRY_LATER
@@ -182,7 +188,7 @@ class RabbitSink(Sink):
 
 
 def _is_blocked(connection: Any) -> bool:
-    """Return True while RabbitMQ takes no messages over this connection, because of an alarm."""
+    """Return True while RabbitMQ accepts no messages on this connection, because of an alarm."""
     if connection is None or connection.transport is None:
         return False
     waiting = connection.transport.ready()
@@ -196,5 +202,6 @@ def _is_blocked(connection: Any) -> bool:
 
 
 class ChannelRefused(ValueError):
-    """An error raised for all messages on a channel that RabbitMQ closed. The retry sends each message alone, which
-    shows the one that caused it."""
+    """An error for all messages on a channel that RabbitMQ closed.
+
+    The retry sends each message alone, which shows the message that caused it."""

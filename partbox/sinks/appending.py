@@ -19,8 +19,7 @@ _lock = threading.Lock()
 
 
 def open_for_append(path: Path) -> int:
-    """Open a file for appending and return its descriptor. The file is created if it is missing. Raise OSError if it
-    cannot be opened."""
+    """Open a file for appending, created if missing, and return its descriptor. Raise OSError on failure."""
     # Opened for reading too, so that the last line can be checked. A pipe opened for reading and writing would never
     # wait for a reader.
     is_plain = not path.exists() or (path.is_file() and os.access(path, os.R_OK))
@@ -29,8 +28,7 @@ def open_for_append(path: Path) -> int:
 
 
 def append(path: Path, lines: bytes) -> None:
-    """Append lines to a file, either all or none, and sync it to the disk. Raise OSError if they could not be
-    written."""
+    """Append lines to a file, all or none, and sync it to the disk. Raise OSError on failure."""
     handle = open_for_append(path)
     try:
         with _lock_file(handle):
@@ -40,8 +38,7 @@ def append(path: Path, lines: bytes) -> None:
 
 
 def append_to_stdout(lines: bytes) -> None:
-    """Print lines on standard output, not mixed with lines of other processes. Raise OSError if they could not be
-    written."""
+    """Print lines on standard output, not mixed with lines of other processes. Raise OSError on failure."""
     # Text that the application has printed comes first.
     sys.stdout.flush()
     handle = sys.stdout.fileno()
@@ -51,8 +48,8 @@ def append_to_stdout(lines: bytes) -> None:
 
 @contextmanager
 def _lock_file(handle: int) -> Iterator[None]:
-    """Keep other threads and processes from appending to this file or pipe. Writes of more than a page to a pipe are
-    not atomic."""
+    """Keep other threads and processes from appending to this file or pipe."""
+    # Writes of more than a page to a pipe are not atomic.
     # Windows has no fcntl, and runs no worker.
     import fcntl
 
@@ -69,8 +66,8 @@ def _lock_file(handle: int) -> Iterator[None]:
 
 
 def _write_all(handle: int, lines: bytes, *, synced: bool) -> None:
-    """Write all lines to a file or pipe. If that fails in a file, none of them stays there. `synced` waits until they
-    are on the disk."""
+    """Write all lines to a file or pipe. After a failure, none of them stays in a file."""
+    # `synced` waits until they are on the disk.
     remaining = memoryview(lines)
     try:
         while remaining:
@@ -87,9 +84,10 @@ def _write_all(handle: int, lines: bytes, *, synced: bool) -> None:
 
 
 def _truncate_written(handle: int, written: int) -> None:
-    """Remove the last `written` bytes from a file after a failed write, unless a process without the lock has written
-    since."""
-    # Pipes cannot be cut, nor can append-only files. In such a file the next line begins with a line break.
+    """Remove the last `written` bytes from a file after a failed write.
+
+    They stay if a process without the lock has written since. Pipes cannot be cut, nor can append-only files. In
+    such a file the next line begins with a line break."""
     with suppress(OSError):
         end = os.lseek(handle, 0, os.SEEK_CUR)
         if written and os.fstat(handle).st_size == end:
@@ -98,7 +96,8 @@ def _truncate_written(handle: int, written: int) -> None:
 
 
 def _is_torn(handle: int) -> bool:
-    """Return True if the file ends within a line, as a killed process or a crashed machine leaves it."""
+    """Return True if the file ends within a line."""
+    # A killed process or a crashed machine leaves it so.
     size = os.fstat(handle).st_size
     with suppress(OSError):
         return size > 0 and os.pread(handle, 1, size - 1) != b"\n"

@@ -17,8 +17,9 @@ SHOWN = 200  # characters of the reason of a refusal
 
 
 def post(url: str, body: bytes, headers: dict[str, str], timeout: float) -> None:
-    """Send a POST and return once the other side has answered 2xx. Raise OSError or HTTPException for any other answer,
-    and for none within `timeout` seconds."""
+    """Send an HTTP POST and wait for a 2xx answer. Raise OSError or HTTPException for anything else.
+
+    No answer within `timeout` seconds is an error too."""
     connections = _Connections()
     timer = Timer(timeout, connections.cut)
     timer.daemon = True
@@ -39,8 +40,9 @@ def post(url: str, body: bytes, headers: dict[str, str], timeout: float) -> None
 
 
 class _PlainConnection(HTTPConnection):
-    """An HTTP connection with a second handle of its socket, by which another thread can cut it. TLS takes the first
-    handle away."""
+    """An HTTP connection that another thread can cut.
+
+    It keeps a second handle of its socket for that, because TLS takes the first handle away."""
 
     handle: socket.socket | None = None
     is_cut: Event
@@ -54,7 +56,9 @@ class _PlainConnection(HTTPConnection):
 
 
 class _TlsConnection(HTTPSConnection, _PlainConnection):
-    """An HTTPS connection with a second handle of its socket. TLS starts after `_PlainConnection.connect`."""
+    """An HTTPS connection that another thread can cut, by a second handle of its socket.
+
+    TLS starts after `_PlainConnection.connect`."""
 
 
 class _Connections(HTTPHandler, HTTPSHandler, HTTPRedirectHandler):
@@ -76,8 +80,7 @@ class _Connections(HTTPHandler, HTTPSHandler, HTTPRedirectHandler):
         return None
 
     def cut(self) -> None:
-        """Shut down the connections of an HTTP request, so that the thread that waits for the answer stops waiting. Any
-        thread may call."""
+        """Shut down the connections of a request, so that the waiting thread stops. Any thread may call."""
         self.is_cut.set()
         for handle in self._handles():
             # The connection has ended by itself.

@@ -46,13 +46,16 @@ REMEDY: Final = "create it, or let the broker do so (auto.create.topics.enable)"
 
 
 class BatchRefused(ValueError):
-    """An error raised when the broker has refused a whole batch of messages. The retry sends each message alone, which
-    shows the one to blame."""
+    """An error raised when the broker has refused a whole batch of messages.
+
+    The retry sends each message alone, which shows the message to blame."""
 
 
 class BrokerErrors:
-    """A callback for librdkafka that keeps its errors about the Kafka brokers. `trouble` is the last error's text.
-    `fatal` means that the producer is of no use any more."""
+    """A callback that keeps the Kafka client's last error about the brokers.
+
+    The client is librdkafka. `trouble` is the last error's text. `fatal` means that the producer is of no use any more.
+    """
 
     def __init__(self) -> None:
         self.trouble = ""
@@ -63,9 +66,10 @@ class BrokerErrors:
 
 
 class Producer:
-    """The Kafka producer that all batches of a sink share. One task, in the event loop's own thread because another
-    would wait for the interpreter, polls for delivery reports while any batch waits. A batch is woken when its last
-    message has a result. Raise SettingsError for a wrong configuration."""
+    """A Kafka producer shared by all batches of a sink. Raise SettingsError for a wrong configuration.
+
+    One task polls for delivery reports while any batch waits. It runs in the event loop's own thread, because another
+    thread would wait for the interpreter. A batch is woken when its last message has a result."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.kafka = library("confluent_kafka", "kafka")
@@ -78,8 +82,7 @@ class Producer:
             raise SettingsError(f"kafka: {_config_refusal(error.args[0].str())}") from None
 
     async def send(self, messages: Sequence[Message]) -> list[Result]:
-        """Send messages to Kafka, wait for their delivery reports, and return the result of each message in the same
-        order."""
+        """Send messages to Kafka, wait for the delivery reports, and return a result for each, in order."""
         delivery = BatchDelivery(self, messages)
         self._waiting += 1
         try:
@@ -95,7 +98,9 @@ class Producer:
         return results
 
     async def poll_reports(self) -> None:
-        """Call the callbacks of librdkafka's new delivery reports once, then yield to other tasks of the event loop."""
+        """Process the new Kafka delivery reports once, then yield to other tasks.
+
+        This calls librdkafka's callbacks."""
         try:
             self.client.poll(0)
         # The producer has failed. The purge gives each waiting message its report.
@@ -105,8 +110,7 @@ class Producer:
         await asyncio.sleep(POLL_PAUSE)
 
     async def purge(self) -> None:
-        """Discard all messages that are still in the producer. The batches that wait for them get reports of the
-        failure."""
+        """Discard all messages that are still in the producer, and report them as failed to the waiting batches."""
         await asyncio.to_thread(self.client.purge)
 
     async def _ask(self) -> None:
@@ -130,8 +134,9 @@ class BatchDelivery:
         self._done: asyncio.Future[None] | None = None
 
     async def send(self) -> None:
-        """Hand over all messages of the batch to librdkafka. Once a message is refused locally, later messages of its
-        key are put off, so that they do not overtake it."""
+        """Pass all messages of the batch to the Kafka client library, in order for each key."""
+        # The library is librdkafka. Once a message is refused locally, later messages of its key are put off, so that
+        # they do not overtake it.
         produce, on_delivery_of = self._producer.client.produce, self._on_delivery
         trouble = self._producer.kafka.KafkaException, BufferError
         for place, message in enumerate(self._messages):
@@ -159,8 +164,8 @@ class BatchDelivery:
         return self._results
 
     def _next_step(self, place: int, error: Exception) -> Callable[[], Awaitable[None]] | None:
-        """Decide what to do after librdkafka refused a message locally: return a step to await before it is tried
-        again, or None if the message has its result."""
+        """Decide what to do after the Kafka client refused a message locally. Return None if it has its result."""
+        # Otherwise return a step to await before the message is tried again.
         # The producer's queue is full.
         if isinstance(error, BufferError):
             return self._producer.poll_reports
@@ -172,8 +177,8 @@ class BatchDelivery:
         return None
 
     async def _ask(self, topic: str) -> None:
-        """Ask the Kafka broker about a topic that was missing, because librdkafka would ask again only after
-        minutes."""
+        """Ask the Kafka broker again about a topic that was missing."""
+        # librdkafka would ask again only after minutes.
         self._asked_topics.add(topic)
         with suppress(self._producer.kafka.KafkaException):
             await asyncio.to_thread(self._producer.client.list_topics, topic, timeout=ANSWER_TIMEOUT)
@@ -188,8 +193,8 @@ class BatchDelivery:
         return result(codes, message.topic, error)
 
     def _on_delivery(self, place: int, error: Any, _: Any) -> None:
-        """Record the delivery report of the message at an index of the batch. Called by `poll` in the event loop's
-        thread."""
+        """Record the delivery report of one message of the batch, by its index."""
+        # Called by `poll` in the event loop's thread.
         if error is not None:
             codes = self._producer.kafka.KafkaError
             self._results[place] = result(codes, self._messages[place].topic, error)
@@ -203,8 +208,9 @@ class BatchDelivery:
 
 
 def result(codes: Any, topic: str, error: Any) -> Result:
-    """Convert the error that Kafka reports for a message into the result of sending it, an exception that tells whether
-    a retry helps."""
+    """Convert a Kafka error into an exception that tells whether sending again helps.
+
+    It is the result of sending the message."""
     said = f"Kafka says {error.name()}: {error.str()}"
     match error.code():
         case codes.MSG_SIZE_TOO_LARGE | codes.INVALID_MSG_SIZE | codes.INVALID_MSG | codes.INVALID_RECORD:
@@ -218,8 +224,8 @@ def result(codes: Any, topic: str, error: Any) -> Result:
 
 
 def _config_refusal(said: str) -> str:
-    """Return the text of librdkafka's refusal of a configuration, with the name of the setting that may have been
-    meant."""
+    """Return the reason why a Kafka setting was refused, with the name that may have been meant."""
+    # The reason is the text of librdkafka.
     named = re.fullmatch(r'No such configuration property: "(.*)"', said)
     near = hint(named[1], KNOWN_SETTINGS, "") if named else ""
     return f"{said}: {near}" if near else said
@@ -243,9 +249,10 @@ TOPIC_PAUSE = 0.1  # seconds between two questions for a topic
 
 
 class KafkaSink(Sink):
-    """A sink that sends events to Kafka, with the aggregate id as key. `servers` is HOST:PORT, with commas between
-    several, and `config` has more settings of librdkafka. CloudEvents attributes are headers with the names of the
-    Kafka binding: `ce_id` and so on."""
+    """A sink that sends events to Kafka, with the aggregate id as key.
+
+    `servers` is HOST:PORT, with commas between several, and `config` has more settings of librdkafka. CloudEvents
+    attributes are headers with the names of the Kafka binding: `ce_id` and so on."""
 
     gapless = True
     max_size = 1_000
@@ -263,8 +270,9 @@ class KafkaSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "KafkaSink":
-        """Create a Kafka sink from a URL such as `kafka://HOST:9092,HOST:9092?sasl.username=…`. The query may have any
-        setting of librdkafka but the fixed ones."""
+        """Create a Kafka sink from a URL such as `kafka://HOST:9092,HOST:9092?sasl.username=…`.
+
+        The query may have any setting of librdkafka but the fixed ones."""
         parts = urlsplit(url)
         if not parts.netloc or parts.path not in ("", "/"):
             raise SettingsError(
@@ -275,8 +283,9 @@ class KafkaSink(Sink):
         return cls(parts.netloc, topic, config=query_of(url))
 
     def check(self) -> None:
-        """Check the Kafka sink at the start. Raise SettingsError if the client library is missing, a setting is wrong,
-        or a fixed topic does not exist."""
+        """Check the Kafka client library, settings and fixed topic. Raise SettingsError if one is missing or wrong.
+
+        This check is for the start."""
         producer, topic = Producer(self._config).client, self.topic.fixed
         if topic is not None and self._lacks_topic(producer, topic):
             raise SettingsError(f"Kafka has no topic {topic!r}: {REMEDY}")
@@ -296,19 +305,22 @@ class KafkaSink(Sink):
 
     @property
     def trouble(self) -> str:
-        """The text of librdkafka's last error about the Kafka brokers, or an empty string."""
+        """The text of the last error about the Kafka brokers, or an empty string.
+
+        The error is librdkafka's."""
         return "" if self._open is None else self._open.broker_errors.trouble
 
     async def close(self) -> None:
-        """Discard the messages that are still in the producer, when the worker ends or the brokers do not answer. Their
-        senders get reports of the failure."""
+        """Discard the messages that are still in the producer, and report them to their senders as failed.
+
+        This is for when the worker ends or the brokers do not answer."""
         producer, self._open = self._open, None
         if producer is not None:
             await producer.purge()
 
     async def _send_alone(self, messages: Sequence[Message]) -> Result:
-        """Send a message of a refused batch again by a producer of its own. The refused batch may have contained
-        messages of other calls of `send`."""
+        """Send a message of a refused batch again by a producer of its own."""
+        # The refused batch may have contained messages of other calls of `send`.
         producer = Producer(self._config)
         try:
             (result,) = await producer.send(messages)
@@ -317,8 +329,8 @@ class KafkaSink(Sink):
         return UnrecoverableError(str(result)) if isinstance(result, BatchRefused) else result
 
     def _lacks_topic(self, producer: Any, topic: str) -> bool:
-        """Return True if the Kafka broker keeps saying that a topic does not exist. A broker that creates topics
-        automatically needs a moment to do so."""
+        """Return True if the Kafka broker keeps saying that a topic does not exist."""
+        # A broker that creates topics automatically needs a moment to do so.
         kafka = library("confluent_kafka", "kafka")
         deadline: float | None = None
         while deadline is None or time.monotonic() < deadline:

@@ -57,8 +57,9 @@ class StdoutSink(Sink):
 
 
 class FileSink(Sink):
-    """A sink that appends each event as a line to a file. Its URL is `file:PATH`. Events are acknowledged when they are
-    on the disk."""
+    """A sink that appends each event as a JSON line to a file. Its URL is `file:PATH`.
+
+    Events are acknowledged when they are on the disk."""
 
     gapless = True
 
@@ -77,7 +78,9 @@ class FileSink(Sink):
         return cls(unquote(parts.path), topic)
 
     def check(self) -> None:
-        """Check at the start that the sink's file can be opened for appending. Raise SettingsError if not."""
+        """Check that the sink's file can be opened for appending. Raise SettingsError if not.
+
+        This check is for the start."""
         try:
             os.close(open_for_append(self._path))
         except OSError as error:

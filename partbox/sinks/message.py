@@ -51,9 +51,10 @@ _ILLEGAL = re.compile(r"[^a-z0-9._-]")
 
 
 class Topic:
-    """A template for topics, with fields of the event in braces; a wrong one raises SettingsError. Field values are
-    lower-cased and characters that a broker may refuse become `-`; the rest stays as it is. `fixed` is the topic if it
-    is the same for all events, checkable at the start, else None."""
+    """A template for topics with event fields in braces, such as `{tenant_id}`. A wrong one raises SettingsError.
+
+    Field values are lower-cased and characters that a broker may refuse become `-`; the rest stays as it is. `fixed` is
+    the topic if it is the same for all events, checkable at the start, else None."""
 
     def __init__(self, template: str) -> None:
         try:
@@ -70,13 +71,14 @@ class Topic:
         self.fixed = None if named else template.format()
 
     def of(self, event: DeliveredEvent) -> str:
-        """Return the topic to which an event is sent, by filling the fields of the event into the template."""
+        """Return the topic of an event, by filling the event's fields into the template."""
         record = event.record
         return _format_topic(self.template, record[AGGREGATE_TYPE], record[EVENT_TYPE], record[TENANT_ID])
 
     def address(self, aggregate_type: str, event_type: str) -> str:
-        """Return the topic of events of an aggregate type and event type, for all tenants: `{tenant_id}` stays as it
-        is."""
+        """Return the topic of all events of an aggregate type and event type, for all tenants.
+
+        `{tenant_id}` stays as it is."""
         legal = {"aggregate_type": _legal_part(aggregate_type), "event_type": _legal_part(event_type)}
         return self.template.format(**legal, tenant_id="{tenant_id}")
 
@@ -92,9 +94,11 @@ def _legal_part(value: str | None) -> str:
 
 
 class Message:
-    """An event on its way to a `topic`, as the broker's topic, routing key, subject, stream, queue or URL. `headers`
-    are the publisher's. Creation fails if the record's headers cannot be read, and no property fails later. Properties
-    that a broker does not need are not computed."""
+    """An event in the form in which a sink sends it to a broker, with its topic, key, value and headers.
+
+    `topic` is the broker's topic, routing key, subject, stream, queue or URL. `headers` are the publisher's. Creation
+    fails if the record's headers cannot be read, and no property fails later. Properties that a broker does not need
+    are not computed."""
 
     __slots__ = ("event", "headers", "idempotency_key", "source", "topic", "version")
 
@@ -106,13 +110,14 @@ class Message:
 
     @property
     def id(self) -> str:
-        """The event id, by which a broker or consumer recognises duplicates. It is the same each time the event is
-        sent."""
+        """The event id, by which a broker or consumer recognises duplicates.
+
+        It is the same each time the event is sent."""
         return _uuid_text(self.event.record[EVENT_ID])
 
     @property
     def key(self) -> str | None:
-        """The aggregate id of the event, by which a broker orders messages, or None if the event has no aggregate."""
+        """The aggregate id, by which a broker keeps messages in order, or None without an aggregate."""
         return self.event.record[AGGREGATE_ID]  # type: ignore[no-any-return]
 
     @property
@@ -122,12 +127,12 @@ class Message:
 
     @property
     def content_type(self) -> str:
-        """The media type of the message's value (the event's payload)."""
+        """The media type of the event's payload."""
         return self.event.record[CONTENT_TYPE] or JSON
 
     @property
     def time(self) -> str:
-        """The time of the event as text in RFC 3339 form."""
+        """The time of the event in RFC 3339 format."""
         second, microsecond = divmod(microseconds(self.event.record[OCCURRED_AT]), 1_000_000)
         try:
             # The % operator is faster than an f-string here.
@@ -138,12 +143,16 @@ class Message:
 
     @property
     def attributes(self) -> dict[str, str]:
-        """The CloudEvents attributes of the event by name, without `datacontenttype`, which is `content_type`."""
+        """The CloudEvents attributes of the event, by name.
+
+        They are without `datacontenttype`, which is `content_type`."""
         return self._fill_headers("", None)
 
     def bound(self, prefix: str, content_type: str) -> dict[str, str]:
-        """Return the publisher's headers and the CloudEvents attributes of the event under the names that a protocol's
-        CloudEvents binding gives them. An attribute wins over a header of the same name."""
+        """Return the message headers for one protocol: the publisher's and those for the CloudEvents attributes.
+
+        The names are those that the protocol's CloudEvents binding gives them. An attribute wins over a header of the
+        same name."""
         bound = self._fill_headers(prefix, content_type)
         for name, value in self.headers.items():
             if name not in bound:
@@ -151,8 +160,9 @@ class Message:
         return bound
 
     def _fill_headers(self, prefix: str, content_type: str | None) -> dict[str, str]:
-        """Return the CloudEvents attributes under their names in a protocol's binding, computed once for each message.
-        The part shared with other messages of its kind is copied from a template, and its own values are filled in."""
+        """Return the CloudEvents attributes as headers of one protocol. They are computed once for each message."""
+        # The names are those of the protocol's binding. The part shared with other messages of its kind is copied from
+        # a template, and its own values are filled in.
         record = self.event.record
         form, id, time, subject, partition_key, once, schema = _header_template(
             prefix,
@@ -177,8 +187,9 @@ class Message:
 
 
 def in_json(name: str, payload: bytes, *, is_json: bool) -> dict[str, Any]:
-    """Return the payload as a field for a one-line JSON document: under `name` if it is JSON, else base64-encoded under
-    `NAME_base64`."""
+    """Return the payload as a JSON field: under `name` if it is JSON, else as base64 under `NAME_base64`.
+
+    The field is for a one-line document."""
     if is_json:
         # The payload is stored verbatim, and a line break in JSON can stand only between two tokens.
         return {name: orjson.Fragment(payload.replace(b"\n", b" ").replace(b"\r", b" "))}
@@ -186,7 +197,7 @@ def in_json(name: str, payload: bytes, *, is_json: bool) -> dict[str, Any]:
 
 
 def _uuid_text(id: bytes) -> str:
-    """Return a UUID as text, in a quarter of the time that the standard library takes."""
+    """Return a UUID as text, four times as fast as the standard library."""
     text = id.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
@@ -201,8 +212,8 @@ def _header_template(
     tenant_id: str | None,
     media_type: str | None,
 ) -> tuple[dict[str, str], str, str, str, str, str, str]:
-    """Return the CloudEvents attributes that all messages of a kind share, and the prefixed names of the other
-    attributes."""
+    """Return the headers that all messages of a kind share, and the names of the other headers."""
+    # The headers are CloudEvents attributes. The names of the other attributes have the prefix.
     names = [prefix + name for name in ATTRIBUTES]
     version, id, named_source, type, time, aggregate, subject, partition_key, tenant, once, schema = names
     form = {version: "1.0", id: "", named_source: source, type: event_type, time: "", aggregate: aggregate_type}
@@ -215,8 +226,8 @@ def _header_template(
 
 @lru_cache(KEPT)
 def _second(since: int) -> str:
-    """Return a number of seconds since the year 2000 as a time text without a time zone. Cached, because events that
-    are sent together are mostly of the same few seconds."""
+    """Convert seconds since the year 2000 into a time text without a time zone."""
+    # Cached, because events that are sent together are mostly of the same few seconds.
     return (EPOCH + timedelta(0, since)).replace(tzinfo=None).isoformat()
 
 

@@ -22,8 +22,9 @@ UNAVAILABLE_CODES: Final = (10005, 10008, 10009, 10010, 10023, 10039, 10076)
 
 
 class NatsSink(Sink):
-    """A sink that sends events to NATS JetStream. `servers` are URLs. CloudEvents attributes are headers with the names
-    of the NATS binding: `ce-id` and so on."""
+    """A sink that sends events to NATS JetStream.
+
+    `servers` are URLs. CloudEvents attributes are headers with the names of the NATS binding: `ce-id` and so on."""
 
     def __init__(self, servers: str | Sequence[str], topic: str = DEFAULT, **options: Any) -> None:
         super().__init__(topic, **options)
@@ -46,8 +47,9 @@ class NatsSink(Sink):
         return cls([f"{parts.scheme}://{each}" for each in parts.netloc.split(",")], topic)
 
     def check(self) -> None:
-        """Check the NATS sink at the start. Raise SettingsError if the client library is missing, or if no stream takes
-        a fixed topic."""
+        """Check the NATS client library and the stream of a fixed topic. Raise SettingsError if one is missing.
+
+        This check is for the start. A stream must take the fixed topic."""
         library("nats", "nats")
         if self.topic.fixed and broker_answer(self._lacks_topic(self.topic.fixed)):
             raise SettingsError(_no_stream(self.topic.fixed))
@@ -80,9 +82,9 @@ class NatsSink(Sink):
             await connection.close()
 
     async def _gather_answers(self, sent: Sequence[asyncio.Future[Any]], before: int) -> list[object]:
-        """Return JetStream's answers to published messages, in order. An answer is CancelledError if it is unknown
-        when the connection is lost or when a message is refused: nats-py reports neither to callers that wait for an
-        answer."""
+        """Return the answers of NATS JetStream to published messages, in order. An unknown one is CancelledError."""
+        # An answer is unknown when the connection is lost or when a message is refused: nats-py reports neither to
+        # callers that wait for an answer.
         assert self._lost is not None
         lost: asyncio.Future[Any] = asyncio.ensure_future(self._lost.wait())
         refused: asyncio.Future[Any] = asyncio.ensure_future(self._wait_refusal(before))
@@ -99,8 +101,8 @@ class NatsSink(Sink):
             await self._refusal.wait()
 
     async def _on_error(self, error: Exception) -> None:
-        """Handle an error that nats-py reports outside of a call, such as an answer that refuses a message without
-        naming it."""
+        """Handle an error that the NATS client reports outside of a call."""
+        # An example is an answer that refuses a message without naming it.
         if isinstance(error, library("nats.js.errors", "nats").APIError):
             self._refusals += 1
             # Wake all current waiters, then reset the event for later refusals.
@@ -108,7 +110,7 @@ class NatsSink(Sink):
             self._refusal.clear()
 
     async def _resend(self, stream: Any, message: Message) -> None:
-        """Send a message again with the same id, by a nats-py call that reports a refusal."""
+        """Send a message to NATS again with the same id, by a call that reports a refusal."""
         await stream.publish(message.topic, message.value, timeout=self._timeout, headers=_headers(message))
 
     async def _connect(self) -> Any:
@@ -127,8 +129,8 @@ class NatsSink(Sink):
         return self._stream
 
     async def _open_connection(self, closed: Callable[[], Coroutine[Any, Any, None]] | None = None) -> Any:
-        """Connect to NATS with automatic reconnecting turned off: a reconnect would lose the messages in flight
-        silently."""
+        """Connect to NATS without automatic reconnecting."""
+        # A reconnect would lose the messages in flight silently.
         return await library("nats", "nats").connect(
             self._servers,
             name="partbox",
@@ -151,8 +153,8 @@ class NatsSink(Sink):
         return False
 
     async def _publish(self, stream: Any, message: Message) -> asyncio.Future[Any]:
-        """Start to publish a message to JetStream, and return the future of its answer. If the message cannot be sent,
-        the future holds the error."""
+        """Start to publish a message to NATS JetStream, and return a future of its answer."""
+        # If the message cannot be sent, the future holds the error.
         headers = _headers(message)
         # The library does not count the headers, and the server closes the shared connection if a message is too large.
         if (size := len(message.value) + _size(headers)) > self._largest:
@@ -200,7 +202,8 @@ def _result(message: Message, said: BaseException) -> Result:
 
 
 def _size(headers: Mapping[str, str]) -> int:
-    """Return the size of a message's headers on the wire in bytes. The headers are ASCII."""
+    """Return the size of a message's headers on the wire, in bytes."""
+    # The headers are ASCII.
     texts = sum(map(len, headers)) + sum(map(len, headers.values()))
     return len("NATS/1.0\r\n\r\n") + len(": \r\n") * len(headers) + texts
 

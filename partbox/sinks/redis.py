@@ -25,9 +25,10 @@ _NUMBER = re.compile("[0-9]{1,9}")
 
 
 class RedisSink(Sink):
-    """A sink that adds events to Redis streams. `maxlen` is about how many entries a stream keeps, None for all. The
-    fields of an entry are `data` (the payload), `key`, `content-type`, `ce_id` and the other CloudEvents attributes,
-    and the publisher's headers."""
+    """A sink that adds events to Redis streams.
+
+    `maxlen` is about how many entries a stream keeps, None for all. The fields of an entry are `data` (the payload),
+    `key`, `content-type`, `ce_id` and the other CloudEvents attributes, and the publisher's headers."""
 
     gapless = True
 
@@ -52,8 +53,9 @@ class RedisSink(Sink):
         return cls(plain, topic, maxlen=None if text is None else int(text))
 
     def check(self) -> None:
-        """Check the Redis sink at the start. Raise SettingsError if the client library is missing or does not
-        understand the URL."""
+        """Check the Redis client library and the URL. Raise SettingsError if one is missing or wrong.
+
+        This check is for the start. The library must understand the URL."""
         errors = library("redis.exceptions", "redis")
         pool = self._make_client().connection_pool
         try:
@@ -97,8 +99,8 @@ class RedisSink(Sink):
         return [_result(message, answer) for message, answer in zip(messages, answers, strict=True)]
 
     async def _add_fitting(self, limit: int, client: Any, messages: Sequence[Message]) -> list[Result]:
-        """Add the messages within Redis's size limit to their streams, and refuse the others for good. Redis would end
-        the connection at a value that is too large, and the whole batch would be lost."""
+        """Add messages to their Redis streams, and refuse those above the size limit for good."""
+        # Redis would end the connection at a value that is too large, and the whole batch would be lost.
         results: list[Result] = [RETRY_LATER] * len(messages)
         failed: set[str | None] = set()
         places = []
@@ -149,8 +151,8 @@ def _fields(message: Message) -> dict[str, str | bytes]:
 
 
 def _transaction_error(error: Exception, errors: Any) -> Exception:
-    """Return the error to raise for a transaction that Redis refused. Full memory, a replica or a failing disk affects
-    all events, unlike a stream that the user may not write to."""
+    """Return the error to raise for a transaction that Redis refused."""
+    # Full memory, a replica or a failing disk affects all events, unlike a stream that the user may not write to.
     # The text before names the command, with headers of the event.
     said = str(error).rpartition("caused error: ")[2]
     is_ours = not isinstance(error, errors.NoPermissionError)

@@ -82,8 +82,9 @@ class Sink:
 
     @property
     def per_key(self) -> int | None:
-        """The maximum number of events of one aggregate in a batch, or None for no limit. Several would wait for each
-        other, because they are sent in order."""
+        """The maximum number of events of one aggregate in a batch, or None for no limit.
+
+        Several would wait for each other, because they are sent in order."""
         return None if self.gapless else 1
 
     def __init__(self, topic: str = DEFAULT, *, source: str = SOURCE, timeout: float = TIMEOUT) -> None:
@@ -92,27 +93,31 @@ class Sink:
         self._timeout = timeout
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Send messages, wait for the broker, and return a result for each, in order. A raised exception is the result
-        of all. DownstreamUnavailable means that the broker counts as unreachable: all events wait, and the sink is
-        closed and connects again."""
+        """Send messages, wait for the broker, and return a result for each, in order.
+
+        A raised exception is the result of all. DownstreamUnavailable means that the broker counts as unreachable: all
+        events wait, and the sink is closed and connects again."""
         raise NotImplementedError
 
     def check(self) -> None:
-        """Check before workers start that the sink can work. Raise SettingsError, in one line with the remedy, if
-        nothing could ever be sent."""
+        """Check before workers start that the sink can work. Raise SettingsError if it cannot send at all.
+
+        The error names the remedy in one line. It is for a sink by which nothing could ever be sent."""
 
     @property
     def trouble(self) -> str:
-        """The client library's error about a broker that does not answer, for logs. An empty string if there is
-        none."""
+        """The client library's error about a broker that does not answer, or an empty string.
+
+        The text is for logs."""
         return ""
 
     async def close(self) -> None:
-        """Close all connections to the broker. Called when the worker ends or a connection does not answer."""
+        """Close all connections to the broker, when the worker ends or a connection does not answer."""
 
     def observed_by(self, name: str, observers: Observers) -> None:
-        """Set the observers to which this sink reports sent messages, and its name there. The worker calls it before it
-        delivers."""
+        """Set the observers that this sink notifies of sent messages, and the handler name it reports.
+
+        The worker calls it before it delivers."""
         self._name, self._observers = name, observers
 
     async def handle(self, events: Sequence[DeliveredEvent]) -> list[object]:
@@ -136,15 +141,15 @@ class Sink:
         return outcomes
 
     def _connect_lock(self) -> asyncio.Lock:
-        """Return the lock that lets only one task connect at a time. Each event loop has a lock of its own, because a
-        process may run several workers one after the other."""
+        """Return the lock that lets only one task connect at a time."""
+        # Each event loop has a lock of its own, because a process may run several workers one after the other.
         loop = asyncio.get_running_loop()
         if self._lock is None or self._lock[0] is not loop:
             self._lock = loop, asyncio.Lock()
         return self._lock[1]
 
     def message(self, event: DeliveredEvent) -> Message:
-        """Convert an event into the message that is sent to the broker, with its topic."""
+        """Convert an event into the message to send to the broker, with its topic."""
         return Message(event, self.topic.of(event), self._source)
 
     async def _send(self, events: Sequence[DeliveredEvent]) -> Sequence[Result]:
@@ -172,8 +177,8 @@ class Sink:
         return results
 
     async def _drop_connections(self, generation: int) -> None:
-        """Close the connections of this generation, so that the next send connects again. The server at their other end
-        may have been demoted, and its address may lead to another server by now."""
+        """Close the connections of this generation, so that the next send connects again."""
+        # The server at their other end may have been demoted, and its address may lead to another server by now.
         # Another batch has closed them already, and the open connections are new.
         if generation != self._generation:
             return
@@ -194,8 +199,8 @@ def _build_answer(messages: int, results: Sequence[Result], seconds: float) -> A
 
 
 def _waves(events: Sequence[DeliveredEvent]) -> list[list[int]]:
-    """Divide events into waves that are sent one after the other, and return their positions: no aggregate twice in a
-    wave, so that events of one aggregate stay in order."""
+    """Divide events into groups to send one after the other, with at most one event per aggregate in each."""
+    # Events of one aggregate stay in order by that. Return the positions of the events.
     waves: list[list[int]] = []
     seen: dict[tuple[str, str], int] = {}
     for place, event in enumerate(events):
@@ -214,8 +219,7 @@ def _key(event: DeliveredEvent) -> tuple[str, str] | None:
 
 
 def library(module: str, extra: str) -> Any:
-    """Import the client library of a sink and return its module. Raise SettingsError with the remedy if it is not
-    installed."""
+    """Import and return the client library of a sink. Raise SettingsError, with the remedy, if it is not installed."""
     found = platform.library(module, extra, f"sending there needs the library {module.partition('.')[0]}")
     _quiet_loggers(extra)
     return found
@@ -230,8 +234,9 @@ def _quiet_loggers(extra: str) -> None:
 
 
 def broker_answer(question: Coroutine[Any, Any, T]) -> T | None:
-    """Await a question to the broker and return its answer. Return None if the broker gives none now. SettingsError
-    passes through."""
+    """Await a question to the broker, and return its answer or None if there is none now.
+
+    SettingsError passes through."""
     try:
         return asyncio.run(asyncio.wait_for(question, ANSWER_TIMEOUT))
     except SettingsError:

@@ -45,7 +45,7 @@ logging.getLogger("botocore.credentials").setLevel(logging.WARNING)
 
 
 class SqsSink(Sink):
-    """A sink that sends to SQS FIFO queues.
+    """A sink that sends events to Amazon SQS FIFO queues.
 
     SQS allows ten attributes for a message: `ce_id` and others are of CloudEvents. The publisher's headers are one JSON
     object in the attribute `headers`, together with `ce_tenantid`, `ce_idempotencykey` and `ce_dataschema`. The body is
@@ -75,8 +75,9 @@ class SqsSink(Sink):
         return cls(parts.netloc, topic, endpoint=query_of(url, ("endpoint",)).get("endpoint"))
 
     def check(self) -> None:
-        """Check the SQS sink at the start. Raise SettingsError if the client library, the credentials or the queue of a
-        fixed topic are missing."""
+        """Check the SQS client library, credentials and queue of a fixed topic. Raise SettingsError if one is missing.
+
+        This check is for the start."""
         session = library("boto3", "sqs").session.Session()
         if session.get_credentials() is None:
             raise SettingsError("sqs: there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
@@ -84,7 +85,7 @@ class SqsSink(Sink):
             raise SettingsError(_no_queue(self.topic.fixed))
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Send messages to SQS in requests of up to ten, all at the same time, each request to one queue."""
+        """Send messages to SQS in simultaneous requests of up to ten messages, each to one queue."""
         client, loop = await self._connect(), asyncio.get_running_loop()
         queues: dict[str, list[Message]] = {}
         for message in messages:
@@ -106,8 +107,8 @@ class SqsSink(Sink):
             client.close()
 
     async def _connect(self) -> Any:
-        """Return the SQS client, made on first use. Only one thread makes it: it takes long, and several threads cannot
-        do so at once."""
+        """Return the SQS client, created on first use by a single thread."""
+        # Making it takes long, and several threads cannot do so at once.
         async with self._connect_lock():
             if self._open is None:
                 self._open = await asyncio.to_thread(self._make_client, self._timeout)
@@ -142,8 +143,8 @@ class SqsSink(Sink):
         return UnrecoverableError(f"SQS: {text}") if refused else RuntimeError(f"SQS: {text}")
 
     def _make_client(self, timeout: float) -> Any:
-        """Create an SQS client whose requests give up after `timeout`, when the sink does. Threads that waited longer
-        would leave none for the next requests."""
+        """Create an SQS client whose requests give up after `timeout`."""
+        # The sink gives up then too. Threads that waited longer would leave none for the next requests.
         each = timeout / ATTEMPTS
         config = library("botocore.config", "sqs").Config(
             connect_timeout=each,
@@ -176,13 +177,14 @@ def _ids(messages: Sequence[Message]) -> list[str]:
 
 
 def _closed_error(error: BaseException) -> BaseException:
-    """Return the error of an SQS request, replaced by DownstreamUnavailable if the request was queued when the client
-    closed."""
+    """Return the error of an SQS request, or DownstreamUnavailable if the client closed before it was sent."""
+    # Such a request was queued when the client closed.
     return DownstreamUnavailable("the connection to SQS was closed") if isinstance(error, CancelledError) else error
 
 
 def _name(topic: str) -> str:
-    """Return the name of the SQS queue for a topic: a FIFO queue ends with `.fifo` and has no other dot."""
+    """Return the name of the SQS FIFO queue for a topic."""
+    # The name of a FIFO queue ends with `.fifo` and has no other dot.
     return topic if topic.endswith(".fifo") else f"{topic.replace('.', '-')}.fifo"
 
 
@@ -229,8 +231,8 @@ def _entry(number: int, message: Message) -> dict[str, Any]:
 
 
 def _body(message: Message) -> tuple[str, dict[str, str]]:
-    """Return the body of an SQS message, and the attribute that names its encoding. Payloads that are not text, or that
-    have characters SQS refuses, are sent as base64."""
+    """Return the body of an SQS message, and the attribute that names its encoding."""
+    # Payloads that are not text, or that have characters SQS refuses, are sent as base64.
     try:
         text = message.value.decode()
     except UnicodeDecodeError:
@@ -241,8 +243,9 @@ def _body(message: Message) -> tuple[str, dict[str, str]]:
 
 
 def _group(message: Message) -> str:
-    """Return the SQS message group, which keeps messages in order: the aggregate id, its hash if a group's name cannot
-    hold it, or the event id."""
+    """Return the SQS message group of an event, which keeps messages of the same key in order.
+
+    It is the aggregate id, its hash if a group's name cannot hold it, or the event id."""
     if message.key is None:
         return message.id
     if 0 < len(message.key) <= GROUP and _GROUP.issuperset(message.key):

@@ -42,9 +42,10 @@ logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 
 class WebhookSink(Sink):
-    """A sink that sends events to a URL by HTTP POST, at most `connections` at once. `secret` is `whsec_` and base64,
-    as in Standard Webhooks, or None for unsigned requests. CloudEvents attributes are headers named by the HTTP
-    binding: `ce-id` and so on."""
+    """A sink that sends events to a URL by HTTP POST.
+
+    At most `connections` requests run at once. `secret` is `whsec_` and base64, as in Standard Webhooks, or None for
+    unsigned requests. CloudEvents attributes are headers named by the HTTP binding: `ce-id` and so on."""
 
     # No more than there are connections, because waiting for a connection spends the time of the answer.
     max_size = 20
@@ -70,11 +71,13 @@ class WebhookSink(Sink):
         return cls(url, topic, secret=secret)
 
     def check(self) -> None:
-        """Check at the start that the library for webhooks is installed. Raise SettingsError if it is missing."""
+        """Check that the HTTP client library for webhooks is installed. Raise SettingsError if it is missing.
+
+        This check is for the start."""
         library("httpx2", "webhook")
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Post all messages at once, as far as the sink's number of connections allows."""
+        """Post all messages at once, within the sink's limit of connections."""
         if self._open is None:
             self._open = self._make_client()
         client = self._open
@@ -122,8 +125,8 @@ HOP_BY_HOP: Final = frozenset(
 
 
 def _key(secret: str) -> bytes:
-    """Decode the signing key of a webhook from its secret. Raise SettingsError if the secret is not `whsec_` and the
-    base64 of 24 to 64 bytes."""
+    """Decode the signing key of a webhook from its secret. Raise SettingsError if the secret is malformed."""
+    # The secret is `whsec_` and the base64 of 24 to 64 bytes.
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
     except ValueError:
@@ -134,8 +137,8 @@ def _key(secret: str) -> bytes:
 
 
 async def _read_beginning(answer: Any) -> bytes:
-    """Read up to `MAX_BODY` bytes of a response body without decompressing it: 400 kB may decompress to 400 MB. A
-    shorter body is read to its end, so that its connection can be used again."""
+    """Read up to `MAX_BODY` bytes of a response body, without decompressing it."""
+    # 400 kB may decompress to 400 MB. A shorter body is read to its end, so that its connection can be used again.
     read = bytearray()
     async for piece in answer.aiter_raw():
         read += piece
@@ -145,8 +148,8 @@ async def _read_beginning(answer: Any) -> bytes:
 
 
 def _result(answer: Any, body: bytes) -> Result:
-    """Convert a webhook's HTTP response into the result of an event: None for success, an error to retry, or an error
-    that is final. A redirection counts as a wrong setting."""
+    """Convert a webhook's HTTP response into None for success, or an error, retryable or final."""
+    # A redirection counts as a wrong setting.
     status = answer.status_code
     if 200 <= status < 300:
         return None
@@ -164,8 +167,7 @@ def _result(answer: Any, body: bytes) -> Result:
 
 
 def _retry_after(text: str | None) -> float | None:
-    """Parse a Retry-After header, a number or a date, and return the seconds to wait. Return None for any other
-    text."""
+    """Parse a Retry-After header, a number or a date, into seconds to wait. Return None for any other text."""
     if text is None:
         return None
     if text.strip().isascii() and text.strip().isdigit():

@@ -49,8 +49,9 @@ _signal_mask = threading.local()
 
 @dataclass(slots=True)
 class Job:
-    """The parameters that a supervisor passes to a worker process, such as settings, handlers and subscription. Dill
-    pickles a job, including handlers defined in `__main__`."""
+    """The parameters that a supervisor passes to a worker process, such as settings and handlers.
+
+    The subscription is one of them. Dill pickles a job, including handlers defined in `__main__`."""
 
     settings: Settings
     load: Callable[[], tuple[Handlers, Codecs]]
@@ -64,8 +65,8 @@ class Job:
 
 
 def main(pickled: PickledJob, times: Any, ids: Any, cells: Any, index: int, parent: int) -> None:
-    """Run a worker process that delivers events until it is stopped; does not return. The process uses slot `index` of
-    the shared memory. `parent`: the supervisor's pid."""
+    """Run a worker process that delivers events until it is stopped; does not return."""
+    # The process uses slot `index` of the shared memory. `parent`: the supervisor's pid.
     die_before_parent()
     standard_streams.repair_streams()
     slot = Slot(times, ids, index)
@@ -90,7 +91,8 @@ def main(pickled: PickledJob, times: Any, ids: Any, cells: Any, index: int, pare
 
 
 def _hold_signals() -> None:
-    """Block stop signals in this thread before a handler forks, until the forked child handles them in its own way."""
+    # Stop signals are blocked in this thread before a handler forks, until the forked child handles them in its own
+    # way.
     _signal_mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
 
 
@@ -99,8 +101,8 @@ def _release_signals() -> None:
 
 
 def _forget_signals() -> None:
-    """Restore the default actions of stop signals in a process forked by a handler, because a signal to that process
-    must not stop the worker."""
+    """Restore the default actions of stop signals in a process forked by a handler."""
+    # A signal to that process must not stop the worker.
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     _release_signals()
@@ -151,8 +153,8 @@ def _run_worker(job: Job, slot: Slot, cells: Any, parent: int) -> int:
 
 
 def _enter_lifespan(worker: Worker, slot: Slot) -> None:
-    """Run the startup code of the application's lifespan. Raise `CancelledError` if a stop came meanwhile, which
-    cancels an async lifespan."""
+    """Run the startup code of the application's lifespan."""
+    # `CancelledError` is raised if a stop came meanwhile, which cancels an async lifespan.
     if not worker.lifespan.exists:
         return
     slot[LIFESPAN_SINCE] = boottime()
@@ -172,8 +174,9 @@ def _enter_lifespan(worker: Worker, slot: Slot) -> None:
 
 
 def _deliver(worker: Worker, job: Job, slot: Slot, parent: int) -> int:
-    """Deliver events until the worker is stopped, fails or hangs, or its supervisor is gone. Return the exit code of
-    the process."""
+    """Deliver events until the worker must end, and return the exit code of the process.
+
+    It ends when it is stopped, fails or hangs, or its supervisor is gone."""
     worker.start()
     while not (slot[STOPPING] or worker.is_stuck) and worker.failure is None and os.getppid() == parent:
         time.sleep(PARENT_CHECK_INTERVAL)
@@ -199,8 +202,7 @@ def _deliver(worker: Worker, job: Job, slot: Slot, parent: int) -> int:
 
 
 def _tune_interpreter(*, is_async: bool) -> None:
-    """Tune Python's garbage collector and thread switch interval for handling many events. `is_async`: no threads run
-    handlers."""
+    # `is_async`: no threads run handlers.
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)

@@ -22,9 +22,10 @@ STEADY_JOIN = 10.0  # seconds; a shorter join does not reset the pause before th
 
 
 class DatabaseRetry:
-    """The connector of a node to its database, with pauses between failed tries. One thread tries, and any thread may
-    read the state. `enter` connects and checks, and raises if the database is unusable. `error` is the error of the
-    last try."""
+    """A retrying connector to the database of one node, with pauses between failed tries.
+
+    One thread tries, and any thread may read the state. `enter` connects and checks, and raises if the database is
+    unusable. `error` is the error of the last try."""
 
     def __init__(self, enter: Callable[[], None], subscription: str) -> None:
         self._enter = enter
@@ -51,8 +52,8 @@ class DatabaseRetry:
         self._joined_at, self.is_joined, self.error = time.monotonic(), True, None
 
     def try_join(self) -> None:
-        """Connect to the database and check it, once. An error is logged if it differs from the last one, and the end
-        of a problem is logged too."""
+        """Connect to the database and check it, once; log an error instead of raising it."""
+        # An error is logged if it differs from the last one, and the end of a problem is logged too.
         self.is_trying = True
         try:
             self.join_or_raise()
@@ -67,7 +68,8 @@ class DatabaseRetry:
             self.is_trying = False
 
     def mark_lost(self) -> None:
-        """Record that this node cannot deliver from the database any more, and plan the next try to join it."""
+        """Record that this node can no longer use the database, and plan the next try to connect."""
+        # The node cannot deliver from the database any more.
         if not self.is_joined:
             return
         now, joined_at = time.monotonic(), self._joined_at or 0.0
@@ -76,8 +78,8 @@ class DatabaseRetry:
         self.next_try_at = now + self._pause()
 
     def blocker(self) -> str | None:
-        """Return the problem that keeps the node from using its database, in words fit for the public. None if there is
-        no problem or the first try is not over."""
+        """Return the problem that keeps the node from using its database, or None."""
+        # The words are fit for the public. It returns None if there is no problem or the first try is not over.
         error = self.error
         if self.is_joined or error is None:
             return None

@@ -52,8 +52,9 @@ _NOT_RUNNING = {
 
 
 class EmbeddedWorker:
-    """A worker that delivers events in threads of the application's own process, used by `with`, `async with`, or
-    `start()` and `stop()`. It starts once."""
+    """A worker that delivers events in threads of the application's own process.
+
+    Use it by `with`, `async with`, or `start()` and `stop()`. It starts once."""
 
     def __init__(  # noqa: PLR0913  each comes from elsewhere
         self,
@@ -102,9 +103,11 @@ class EmbeddedWorker:
         return self._state == "started" and self._pid == os.getpid()
 
     def start(self) -> None:
-        """Register this worker in the database and begin to deliver events; a second call does nothing. Raises
-        `PartboxError` after a stop or if it cannot start, `RegistrationError` if its subscription had no handler when
-        it was made. An error of the lifespan's start is passed on; nothing runs then."""
+        """Register this worker in the database and begin to deliver events.
+
+        A second call does nothing. Raises `PartboxError` after a stop or if it cannot start, `RegistrationError` if its
+        subscription had no handler when it was made. An error of the lifespan's start is passed on; nothing runs then.
+        """
         if self._state in ("started", "disabled"):
             return
         if self._state == "stopped":
@@ -134,8 +137,9 @@ class EmbeddedWorker:
         self._state = "started"
 
     def stop(self) -> None:
-        """Stop delivering events: finish running handlers, leave the lifespan, release all partitions, and leave the
-        cluster of workers.
+        """Stop delivering events: finish running handlers, and release all partitions.
+
+        The worker also leaves the lifespan and the cluster of workers.
 
         Stopping twice, or before a start, is fine. Does nothing in a process that was forked meanwhile, because the
         worker runs in the process that started it. Raises `PartboxError` in the event loop that runs the handlers.
@@ -166,14 +170,16 @@ class EmbeddedWorker:
             raise self._worker.lifespan.error
 
     def wake(self) -> None:
-        """Have the worker look for new events at once, without waiting for its next poll. Does nothing before the start
-        and after the stop."""
+        """Have the worker look for new events at once, without waiting for its next poll.
+
+        Does nothing before the start and after the stop."""
         if self._is_running_here:
             self._worker.wake()
 
     def wait_until_empty(self, timeout: float) -> bool:
-        """Wait for up to `timeout` seconds until all events are delivered, except dead, discarded and scheduled events.
-        Return True if so.
+        """Wait for up to `timeout` seconds until all events are delivered. Return True if so.
+
+        Dead, discarded and scheduled events are not counted.
 
         A scheduled event is waited for if it is due within 2 s. Returns False as soon as none of the remaining events
         can run in time: its next attempt is later, it is behind a dead event, or the subscription is paused. Returns
@@ -207,8 +213,9 @@ class EmbeddedWorker:
             self._beat_asked.clear()
 
     def _update_vouched(self, steady_seconds: float) -> None:
-        """Decide whether the lease of this worker is renewed: only while it reads or saves events, or a handler
-        runs."""
+        """Decide whether the lease of this worker is renewed.
+
+        It is renewed only while the worker reads or saves events, or a handler runs."""
         if self._loop.ended and self._state == "started" and self._worker.failure is None:
             self._worker.fail(PartboxError(_LOOP_ENDED))
         now = boottime()
@@ -259,8 +266,10 @@ def _running_loop() -> asyncio.AbstractEventLoop:
 
 
 async def run_in_thread(work: Callable[[], None], cancelled: Callable[[], None] | None = None) -> None:
-    """Run `work` in a new thread and await its end; the executor's threads may all be busy or gone. If the waiting task
-    is cancelled, `cancelled` is called, and the task waits all the same, because `work` uses its objects."""
+    """Run `work` in a new thread and await its end.
+
+    The executor's threads may all be busy or gone. If the waiting task is cancelled, `cancelled` is called, and the
+    task waits all the same, because `work` uses its objects."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 

@@ -22,8 +22,9 @@ class Exit(Enum):
 
 
 def judge_exit(code: int | None, *, drained: bool, stopping: bool, killed: bool, several: bool) -> Exit:
-    """Return the reason why a worker process has ended with exit code `code`. `drained`: the process was asked to end.
-    `stopping`: its whole node was. `killed`: it was killed. `several`: there are several databases."""
+    """Return the reason why a worker process has ended with exit code `code`."""
+    # `drained`: the process was asked to end. `stopping`: its whole node was. `killed`: it was killed. `several`: there
+    # are several databases.
     if drained and code == 0:
         return Exit.EXPECTED
     if code == UNFIT and several:

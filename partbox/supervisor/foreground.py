@@ -20,9 +20,10 @@ CHECK_INTERVAL = 0.2  # seconds
 
 
 def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
-    """Run supervisors until a signal ends them (a second one at once) or all is delivered. Return 0, or 1 if a
-    supervisor failed or `until_empty` ends with undelivered events. Raises errors of `Supervisor.start`, or
-    `PartboxError` if none of several databases is usable; none is left running then."""
+    """Run supervisors until a signal stops them or all events are delivered. Return the exit status, 0 or 1."""
+    # A second signal ends them at once. The status is 1 if a supervisor failed or `until_empty` ends with undelivered
+    # events. Errors of `Supervisor.start` are raised, or `PartboxError` if none of several databases is usable; none is
+    # left running then.
     done = True
     with _handle_signals(supervisors) as signalled, run_as_service(supervisors) as systemd:
         systemd.notify()
@@ -46,8 +47,8 @@ def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
 def _wait_for_end(
     supervisors: Sequence[Supervisor], until_empty: bool, signalled: SignalFlag, systemd: SystemdService
 ) -> bool:
-    """Wait until the supervisors end, a signal arrives, or all is delivered. Return False if `until_empty` ends with
-    undelivered events."""
+    """Wait until the supervisors end, a signal arrives, or all events are delivered."""
+    # Returns False if `until_empty` ends with undelivered events.
     emptying = UntilEmpty(supervisors)
     while not all(supervisor.is_gone for supervisor in supervisors):
         systemd.notify()
@@ -72,8 +73,9 @@ def _stop(supervisors: Sequence[Supervisor]) -> None:
 
 @contextmanager
 def _handle_signals(supervisors: Sequence[Supervisor]) -> Iterator[SignalFlag]:
-    """Install signal handlers: the first SIGTERM or SIGINT stops the supervisors softly, the second at once. SIGHUP
-    always stops softly, as a closing terminal sends it twice. Does nothing outside the main thread."""
+    """Install signal handlers that stop the supervisors, softly at first and at once the second time."""
+    # The signals are SIGTERM and SIGINT. SIGHUP always stops softly, as a closing terminal sends it twice. Nothing is
+    # done outside the main thread.
     signalled = SignalFlag()
     received: set[int] = set()
 

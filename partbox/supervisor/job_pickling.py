@@ -25,14 +25,15 @@ VERSION: Final = version("partbox")
 
 
 def _preparation_data(name: str) -> dict[str, Any]:
-    """Return the data that multiprocess gives a spawned process before its imports, with `sys.path` replaced by `PATH`,
-    the path by which partbox was found."""
+    """Return the data for a spawned process before its imports, with `sys.path` as partbox was found."""
+    # Multiprocessing sends the data. `PATH` is the path by which partbox was found, and it replaces `sys.path`.
     return {**spawn.get_preparation_data(name), "sys_path": [*PATH]}
 
 
 class _Popen(popen_spawn_posix.Popen):  # type: ignore[misc]
-    """A spawned process whose imports use the path by which partbox was found, instead of the path that the application
-    has changed."""
+    """A spawned process that imports modules by the path on which partbox was found.
+
+    The application may have changed its path since."""
 
     # The inherited function with another `spawn` among its globals. Neither `sys.path` nor the module may be changed
     # even for some milliseconds, because other threads of the application import and spawn meanwhile.
@@ -44,8 +45,9 @@ class _Popen(popen_spawn_posix.Popen):  # type: ignore[misc]
 
 
 class SpawnedWorker(SpawnProcess):  # type: ignore[misc]
-    """A spawned process that imports partbox by `PATH`, the original import path, even if the application has changed
-    `sys.path` since."""
+    """A spawned process that can import partbox even if the application has changed `sys.path`.
+
+    It imports partbox by `PATH`, the original import path."""
 
     @staticmethod
     def _Popen(process: SpawnProcess) -> _Popen:
@@ -53,9 +55,10 @@ class SpawnedWorker(SpawnProcess):  # type: ignore[misc]
 
 
 class _Pickler(ForkingPickler):  # type: ignore[misc]
-    """A multiprocess pickler that pickles event classes of the main program by name. By value, as functions are
-    pickled, a class would differ from the class in the program's module, which a worker process runs too, and a Struct
-    cannot be pickled so."""
+    """A multiprocessing pickler that pickles event classes of the main program by name.
+
+    By value, as functions are pickled, a class would differ from the class in the program's module, which a worker
+    process runs too, and a Struct cannot be pickled so."""
 
     def reducer_override(self, value: Any) -> Any:
         if not isinstance(value, type) or value.__module__ != "__main__" or not _is_found_by_name(value):
@@ -94,15 +97,15 @@ class PickledJob:
         self._path = path
 
     def open(self) -> Any:
-        """Set `sys.path` to the application's import path, then unpickle and return the parameters of the worker
-        process."""
+        """Unpickle the parameters of the worker process, after setting the application's `sys.path`."""
         sys.path[:] = self._path
         return ForkingPickler.loads(self._data)
 
 
 class PicklableJob:
-    """A wrapper that pickles a worker's parameters as a `PickledJob` while the process is spawned, because some
-    contents can only be pickled then."""
+    """A wrapper that pickles a worker's parameters only while the process is spawned.
+
+    It pickles them as a `PickledJob`. Some contents can only be pickled then."""
 
     def __init__(self, job: Any) -> None:
         self._job = job

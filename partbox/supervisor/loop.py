@@ -31,22 +31,23 @@ KILL_GRACE = 2.0  # seconds in which the loop must end once all processes are ki
 
 
 class LoopHeartbeat:
-    """A record of the time at which the supervisor's loop last ran a step (monotonic seconds), by which a hung loop is
-    noticed. The loop writes it, and any thread may read it."""
+    """The time at which the supervisor's loop last ran a step, by which a hung loop is noticed.
+
+    It is in monotonic seconds. The loop writes it, and any thread may read it."""
 
     def __init__(self) -> None:
         self.stepped_at = 0.0
         self.is_waiting = False
 
     def note_step(self) -> float:
-        """Record that the supervisor's loop begins a step, and return the current time (monotonic seconds)."""
+        """Record that the supervisor's loop begins a step. Return the time (monotonic seconds)."""
         self.stepped_at = time.monotonic()
         return self.stepped_at
 
     @contextmanager
     def waiting_for_database(self) -> Iterator[None]:
-        """Mark, during the `with` block, that the loop waits for the database. The wait may take any time and does not
-        count as hanging, because a restart would not change it."""
+        """Mark the loop as waiting for the database, not hanging, during the `with` block."""
+        # The wait may take any time, and a restart would not change it.
         self.is_waiting = True
         try:
             yield
@@ -60,8 +61,9 @@ class LoopHeartbeat:
 
 
 class Shutdown:
-    """The progress of a node's shutdown, from the request to drain until all processes are killed. It takes no lock,
-    because a signal handler may ask for it, having interrupted the holder of any lock."""
+    """The progress of a node's shutdown, from the request to drain until all processes are killed.
+
+    It takes no lock, because a signal handler may ask for it, having interrupted the holder of any lock."""
 
     def __init__(self) -> None:
         self._kill_at: float | None = None
@@ -72,49 +74,55 @@ class Shutdown:
         return self._kill_at is not None
 
     def ask_to_drain(self, drain_timeout: float) -> None:
-        """Begin the shutdown: worker processes have the drain timeout and `DRAIN_GRACE` seconds to end by themselves,
-        and are killed then. A second call changes nothing."""
+        """Begin a graceful shutdown with a time limit, after which worker processes are killed.
+
+        They have the drain timeout and `DRAIN_GRACE` seconds to end by themselves. A second call changes nothing."""
         if self._kill_at is None:
             self._kill_at = time.monotonic() + drain_timeout + DRAIN_GRACE
 
     def ask_to_kill(self) -> None:
-        """Have worker processes that still run killed at once, with no more time to end by themselves."""
+        """Request that worker processes that still run are killed at once.
+
+        They get no more time to end by themselves."""
         self._kill_at = 0.0
 
     def note_killed(self) -> None:
-        """Record the time by which all worker processes were killed. The loop must end soon after it."""
+        """Record the time at which all worker processes have been killed."""
+        # The loop must end soon after it.
         self._killed_at = self._killed_at or time.monotonic()
 
     def is_kill_due(self, now: float) -> bool:
-        """Return True if the time in which worker processes may end by themselves is over, so that they should be
-        killed."""
+        """Return True if worker processes should be killed because their time to end by themselves is over."""
         return self._kill_at is not None and now >= self._kill_at
 
     @property
     def is_overdue(self) -> bool:
-        """True if the supervisor's loop hangs in a shutdown: all processes are killed, and it has not ended within
-        `KILL_GRACE` seconds."""
+        """True if the supervisor's loop hangs in a shutdown after all processes were killed.
+
+        It has not ended within `KILL_GRACE` seconds of that."""
         return self._killed_at is not None and time.monotonic() - self._killed_at > KILL_GRACE
 
 
 class WakePipe:
-    """A pipe that wakes the supervisor's loop from its wait. It takes no lock, so that a signal handler may use it."""
+    """A pipe that wakes the supervisor's loop from its wait, usable in signal handlers.
+
+    It takes no lock for this purpose."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
         self._pid = os.getpid()
 
     def wake(self) -> None:
-        """Wake the supervisor's loop from its wait. Any thread may call this, even after `close`. Does nothing in a
-        forked process."""
+        """Wake the supervisor's loop from its wait. Any thread may call this."""
+        # A call after `close` is allowed. In a forked process nothing is done.
         if self._pid != os.getpid():
             return
         with suppress(OSError):
             os.write(self._writer, b"x")
 
     def wait(self, sentinels: Sequence[int], timeout: float) -> bool:
-        """Wait for up to `timeout` seconds until a worker process ends (`sentinels`) or `wake` is called. Return True
-        if `wake` was called."""
+        """Wait until a worker process ends (`sentinels`) or `wake` is called. Return True if `wake` was called."""
+        # The wait takes at most `timeout` seconds.
         if self._reader not in connection.wait([*sentinels, self._reader], timeout):
             return False
         os.read(self._reader, 4096)
@@ -130,8 +138,9 @@ class WakePipe:
 
 @dataclass(eq=False)
 class NodeLoop:
-    """The main loop of a supervisor: it watches the worker processes, renews their leases, and replaces processes that
-    died. Its thread calls `run`, and any thread may read `failure` and `heartbeat`."""
+    """The main loop of a supervisor, which watches worker processes and replaces dead ones.
+
+    It also renews their leases. Its thread calls `run`, and any thread may read `failure` and `heartbeat`."""
 
     _job: Job
     _workers: WorkerPool
@@ -147,8 +156,8 @@ class NodeLoop:
         self.heartbeat = LoopHeartbeat()
 
     def run(self) -> None:
-        """Watch and replace the worker processes, step by step, until a shutdown was requested and no process is left.
-        An error that ends the loop is logged and kept."""
+        """Watch and replace the worker processes until a shutdown is requested and no process is left."""
+        # An error that ends the loop is logged and kept.
         try:
             while not self._shutdown.is_asked or self._workers:
                 self._step()
@@ -184,8 +193,7 @@ class NodeLoop:
             self._tick_at = 0.0
 
     def _join_database(self, now: float) -> None:
-        """Try to join a database that could not be used, once all worker processes that worked for it before have
-        ended."""
+        # All worker processes that worked for the unusable database before must have ended first.
         self._drain()
         if not self._workers and now >= self._database.next_try_at:
             with self.heartbeat.waiting_for_database():
@@ -225,8 +233,8 @@ class NodeLoop:
                 self._workers.note_crash(handle)
 
     def _bury(self, victims: list[RegisteredProcess]) -> None:
-        """Free the partitions of worker processes that have died, so that others take them at once. If this fails, they
-        are free when the leases are over."""
+        """Free the partitions of dead worker processes, so that others take them at once."""
+        # If this fails, they are free when the leases are over.
         try:
             with self.heartbeat.waiting_for_database():
                 self._membership.bury(victims, self._workers.list_living())

@@ -75,8 +75,9 @@ ROTATION_JITTER = (0.8, 1.2)
 
 @dataclass(eq=False)
 class PeerMonitor:
-    """An observer that finds late leases and unowned partitions of all nodes of a subscription. With many nodes, the
-    nodes take turns.
+    """An observer that finds late leases and unowned partitions of all nodes of a subscription.
+
+    With many nodes, the nodes take turns.
 
     Up to `FULL_SHARE_NODES` nodes observe at every heartbeat. More take turns: with 200 nodes, each would otherwise
     compare 200 leases and 256 owners every second, and the server would spend its time on that. Together they make
@@ -99,13 +100,13 @@ class PeerMonitor:
     nodes: int = 1
 
     def observe_soon(self) -> None:
-        """Have the leases of all nodes observed at the next heartbeat, out of turn, because something is about to
-        change."""
+        """Observe the leases of all nodes at the next heartbeat, out of turn."""
+        # Something is about to change then.
         self._next_at = 0.0
 
     def observe(self, conn: Conn) -> MembershipView | None:
-        """Query which processes of the subscription are late with their heartbeat and which partitions lack an owner,
-        if it is this node's turn. Return None if not."""
+        """Query which processes are late with their heartbeat and which partitions lack an owner."""
+        # Only processes of the subscription are queried. It returns None if it is not this node's turn.
         now = time.monotonic()
         if now < self._next_at:
             return None
@@ -124,15 +125,16 @@ class PeerMonitor:
         return watch
 
     def _observe_pause(self, watch: MembershipView) -> float:
-        """Return the minimum of seconds until this node observes the others again. 0 means at the next heartbeat."""
+        """Return the minimum of seconds until this node observes the others again."""
+        # 0 means at the next heartbeat.
         if watch.late or watch.unassigned or watch.orphaned or watch.nodes <= FULL_SHARE_NODES:
             return 0.0
         return _rotation(watch.nodes, self._settings) * random.uniform(*ROTATION_JITTER)
 
 
 def longest_rotation(nodes: int, settings: Settings) -> float:
-    """Return the longest time between two observations of the others by the same node, with `nodes` nodes that take
-    turns, if all is calm (seconds)."""
+    """Return the longest time between two observations by the same node, if all is calm (seconds)."""
+    # `nodes` nodes take turns in observing each other.
     beat = beat_interval(nodes, settings.heartbeat, settings.lease)
     return beat if nodes <= FULL_SHARE_NODES else _rotation(nodes, settings) * ROTATION_JITTER[1] + beat
 
@@ -143,9 +145,10 @@ def _rotation(nodes: int, settings: Settings) -> float:
 
 @dataclass(slots=True, eq=False)
 class RegisteredProcess:
-    """A worker process of this node, and its row in the database. `vouched`: it works, so its row is inserted or
-    renewed. `is_row_leaving`: the row says that it leaves. `lifespan_row`: the row that shows a process in its
-    lifespan."""
+    """A worker process of this node, and its row in the database.
+
+    `vouched`: it works, so its row is inserted or renewed. `is_row_leaving`: the row says that it leaves.
+    `lifespan_row`: the row that shows a process in its lifespan."""
 
     slot: Slot
     pid: int
@@ -161,8 +164,10 @@ class RegisteredProcess:
 
 
 class Membership:
-    """The registration of a node's worker processes in the database, for one subscription. It renews leases, detects
-    dead processes of other nodes, and plans the owner of each partition. `lifespan` is the name of the lifespan."""
+    """The registration of a node's worker processes in the database, for one subscription.
+
+    It renews leases, detects dead processes of other nodes, and plans the owner of each partition. `lifespan` is the
+    name of the lifespan."""
 
     def __init__(
         self,
@@ -192,8 +197,9 @@ class Membership:
         self._peers = PeerMonitor(settings, subscription)
 
     def open(self) -> None:
-        """Connect to the database, and check its schema, its cluster and the subscription. Raises `SchemaError` or
-        `psycopg.Error`."""
+        """Connect to the database and check that it is usable. Raises `SchemaError` or `psycopg.Error`.
+
+        Its schema, its cluster and the subscription are checked."""
         with connect(self._pool.dsn(), lease=self._settings.lease, pooler=self._settings.pooler) as conn:
             migrate.check(conn, self._schema)
             check(conn, self._schema)
@@ -209,18 +215,18 @@ class Membership:
 
     @property
     def last_heartbeat_at(self) -> float | None:
-        """The time at which this node's last successful heartbeat was sent to the database (monotonic seconds), or
-        None."""
+        """The time at which this node's last successful heartbeat was sent (monotonic seconds), or None."""
         return self._last_renewed_at or None
 
     def nodes(self) -> int:
-        """Return how many nodes delivered for the subscription when this node last observed them. Any thread may call
-        this."""
+        """Return how many nodes delivered for the subscription when last observed. Any thread may call this."""
+        # This node makes the observations.
         return self._peers.nodes
 
     def tick(self, processes: Sequence[RegisteredProcess]) -> float:
-        """Renew the leases of this node's processes, observe other nodes and plan if needed. Return the seconds until
-        the next call is due. Raises `psycopg.Error` if the database cannot be reached."""
+        """Renew the leases of this node's processes. Return the seconds until the next call is due."""
+        # Other nodes are observed, and owners planned, if needed. `psycopg.Error` is raised if the database cannot be
+        # reached.
         self._is_renewed = False
         with self._pool.connection() as conn:
             self._renew(conn, processes)
@@ -235,8 +241,9 @@ class Membership:
         return min(self._between_beats(), max(0.01, due))
 
     def try_tick(self, processes: Sequence[RegisteredProcess]) -> float:
-        """Renew leases, observe and plan once, and log an error of the database instead of raising it. Return the
-        seconds until the next call is due."""
+        """Run `tick` once, and log a database error instead of raising it. Return the seconds until the next call.
+
+        It renews leases, observes and plans."""
         try:
             pause, reached = self.tick(processes), True
         except Error as error:
@@ -245,15 +252,15 @@ class Membership:
         return pause
 
     def log_failed_tick(self, error: Error) -> bool:
-        """Log the database error that ended the last round of heartbeat, observation and planning. Return True if its
-        heartbeat was successful all the same."""
+        """Log a database error of the last heartbeat round. Return True if the heartbeat itself was successful."""
+        # A round consists of heartbeat, observation and planning, and the error has ended it.
         text = NOT_PLANNED if self._is_renewed else NO_HEARTBEAT
         self._log("not_planned" if self._is_renewed else "no_heartbeat", text, error)
         return self._is_renewed
 
     def bury(self, processes: Sequence[RegisteredProcess], others: Sequence[RegisteredProcess] = ()) -> None:
-        """Free the partitions of worker processes that have ended, without waiting for their leases. Processes that
-        were asked to end do not count as dead."""
+        """Free the partitions of worker processes that have ended, without waiting for their leases."""
+        # Processes that were asked to end do not count as dead.
         with self._pool.connection() as conn:
             self._mark_leaving(conn, processes)
             ended = {process.slot.instance: process.leaving for process in processes if process.slot.instance}
@@ -264,19 +271,17 @@ class Membership:
             self._publish_plans(others)
 
     def _publish_plans(self, processes: Sequence[RegisteredProcess]) -> None:
-        """Notify this node's processes of a plan that it has made, so that they check their partitions at once. Others
-        see the plan at their next check."""
+        # This node's processes check their partitions at once. Others see the plan at their next check.
         for process in processes:
             process.slot[PLAN_COUNT] = self._planner.plan_count
 
     def outstanding(self) -> OutstandingWork | None:
-        """Query the unfinished work of the subscription, and return it, or None if the query failed, which is
-        logged."""
+        """Query the unfinished work of the subscription. Return None if the query failed, which is logged."""
         return self._query(outstanding.outstanding)
 
     def left_over(self) -> list[UnfinishedEvents] | None:
-        """Query the unfinished events of the subscription by kind, and return their counts, or None if the query
-        failed, which is logged."""
+        """Query the number of unfinished events of the subscription, by kind. Return None if the query failed."""
+        # The failure is logged.
         return self._query(outstanding.left_over)
 
     def _query(self, query: Callable[[Conn, str, str], T]) -> T | None:
@@ -288,8 +293,8 @@ class Membership:
             return None
 
     def _renew(self, conn: Conn, processes: Sequence[RegisteredProcess]) -> None:
-        """Renew the leases of all processes that this node vouches for. A process whose row no longer exists loses its
-        identity."""
+        # Only processes that this node vouches for are renewed. A process whose row no longer exists loses its
+        # identity.
         by_instance = {
             each.slot.instance: each for each in processes if each.vouched and each.slot.instance is not None
         }
@@ -316,8 +321,8 @@ class Membership:
         self._last_renewed_at = now
 
     def _check_history(self, renewals: dict[UUID, Renewal]) -> None:
-        """Log an error if the database has forgotten a heartbeat that it had confirmed, because all later commits are
-        then lost too."""
+        """Log an error if the database has lost a heartbeat that it had confirmed."""
+        # All later commits are then lost too.
         taken = {each: beat.at for each, beat in self._renewals.items() if each in renewals}
         forgotten = [(at, renewals[each].before) for each, at in taken.items() if renewals[each].before < at]
         if forgotten:
@@ -325,8 +330,8 @@ class Membership:
         self._renewals = renewals
 
     def _mark_leaving(self, conn: Conn, processes: Sequence[RegisteredProcess]) -> None:
-        """Mark processes as leaving in the database if they were asked to end and their rows are not renewed, because
-        they are silent or have ended."""
+        """Mark processes in the database as leaving if they were asked to end and no longer renew their rows."""
+        # Such processes are silent or have ended.
         for process in processes:
             if process.leaving and not process.is_row_leaving and process.slot.instance is not None:
                 instances.leave(conn, self._schema, process.slot.instance)
@@ -358,8 +363,8 @@ class Membership:
         )
 
     def _note_lifespans(self, conn: Conn, processes: Sequence[RegisteredProcess]) -> None:
-        """Keep a row without partitions for each process that has been in the application's startup code (lifespan) for
-        long, to show why no process works."""
+        """Show in the database which processes are still in the application's startup code (lifespan)."""
+        # Each process that has been there for long gets a row without partitions, to show why no process works.
         now = boottime()
         entered = [each for each in processes if each.lifespan_row and not each.slot.lifespan_seconds(now)]
         if entered:
@@ -379,8 +384,8 @@ class Membership:
                 each.lifespan_row = row
 
     def _watch_peers(self, conn: Conn) -> float:
-        """Observe the other nodes, free the partitions of dead processes, and plan owners. Return the seconds until the
-        next lease may be over, or the next heartbeat is due."""
+        """Observe the other nodes, free the partitions of dead processes, and plan owners."""
+        # Returned are the seconds until the next lease may be over, or the next heartbeat is due.
         watch = self._peers.observe(conn)
         if watch is None:
             return self._between_beats()
@@ -396,8 +401,8 @@ class Membership:
         return beat_interval(self._peers.nodes, self._settings.heartbeat, self._settings.lease)
 
     def _bury(self, conn: Conn, victims: Sequence[UUID], *, known_dead: bool, left: Set[UUID] = frozenset()) -> None:
-        """Remove ended processes from the database, and log the partitions that this frees. Instances in `left` ended
-        as asked, and do not count as dead."""
+        """Remove ended processes from the database, and log the partitions that this frees."""
+        # Instances in `left` ended as asked, and do not count as dead.
         gone, freed = instances.bury(conn, self._schema, victims, known_dead=known_dead)
         self._peers.observe_soon()
         self._planner.invalidate()
@@ -409,8 +414,8 @@ class Membership:
 
 
 def burial_text(buried: int, freed: int) -> str:
-    """Return a log message about partitions that were freed: `buried` processes died and left them, or they had no
-    living owner."""
+    """Return a log message about partitions that were freed because their owners have died."""
+    # `buried` processes died and left them, or they had no living owner.
     what = counted(freed, "partition")
     if not buried:
         return f"{what} had no living owner, and may be claimed"

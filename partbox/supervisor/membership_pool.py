@@ -29,9 +29,10 @@ HUNG = "a connection hangs, and no lease was renewed until now; it is made anew:
 
 
 class MembershipPool:
-    """A pool of at most two connections for heartbeats, opened with the DSN that is current then and with the options
-    of a worker's connections. Its threads log by the pool's name alone, so the name includes the `database` if there
-    are several."""
+    """A pool of at most two database connections for heartbeats.
+
+    Each is opened with the DSN that is current then and with the options of a worker's connections. Its threads log by
+    the pool's name alone, so the name includes the `database` if there are several."""
 
     def __init__(self, settings: Settings, subscription: str, dsn: Callable[[], str], database: str) -> None:
         self.dsn = dsn
@@ -68,8 +69,8 @@ class MembershipPool:
         self._statement_limit = max(MIN_STATEMENT_LIMIT, self._lease / LIMITS_PER_LEASE)
 
     def _get_working(self) -> Conn:
-        """Return a tested connection of the pool. The pool's own check is not used: it pauses after a broken
-        connection, and always asks the server."""
+        """Return a connection of the pool that was tested and works."""
+        # The pool's own check is not used: it pauses after a broken connection, and always asks the server.
         # All connections that the pool has kept may be broken.
         for _ in range(MAX_CONNECTIONS):
             try:
@@ -94,15 +95,16 @@ class MembershipPool:
         return conn
 
     def _note_hung(self, error: HungError) -> None:
-        """Log that a hung connection was cut while the lease still holds, and allow later statements more time, because
-        the server may just be slow."""
+        # The hung connection was cut while the lease still holds. Later statements get more time, because the server
+        # may just be slow.
         log_event(log, "connection_hung", HUNG, error, subscription=self._subscription, loop="membership")
         self._statement_limit = min(self._statement_limit * 2, deadline_for_lease(self._lease))
 
 
 def _has_news(conn: Conn) -> bool:
-    """Return True if data waits to be read on the connection: the server has announced its end or closed it. A silent
-    loss is found by the next statement, which is tried again soon."""
+    """Return True if data waits to be read on the connection, which means that the server closes it."""
+    # The server has announced its end or closed the connection. A silent loss is found by the next statement, which is
+    # tried again soon.
     readable = select.poll()
     readable.register(conn.pgconn.socket, select.POLLIN)
     return bool(readable.poll(0))

@@ -29,8 +29,9 @@ LoadHandlers = Callable[[], tuple[Handlers, Codecs]]
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """The configuration from which the nodes that deliver for an outbox are built: handlers, subscription, and numbers
-    of processes.
+    """The configuration of the nodes that deliver for an outbox: handlers, subscription, numbers of processes.
+
+    The nodes are built from it.
 
     `processes` and `concurrency` come from the settings if they are None. `load` gives a worker process its handlers
     and codecs. If it is None, the handlers of this process are sent. `dead_to` is a URL to which dead events are sent,
@@ -50,9 +51,9 @@ class Nodes:
     prepare: Callable[[Subscriptions], object] | None = None
 
     def supervisor(self, dsn: str | None = None, name: str = "", *, metrics: bool = False) -> Supervisor:
-        """Build the supervisor for the database `dsn` (None: the outbox's own), not started yet. `name` is its name
-        among several databases: the node then starts even without it, and tries again. `metrics`: count them, which is
-        always done with a registry."""
+        """Build the supervisor for the database `dsn` (None: the outbox's own), not started yet."""
+        # `name` is its name among several databases: the node then starts even without it, and tries again. `metrics`:
+        # count them, which is always done with a registry.
         settings = self.database.settings
         if self.dead_to is not None:
             # Refuse a wrong URL here, and not in every process.
@@ -86,13 +87,13 @@ class Nodes:
             self.prepare(Subscriptions(dsn_source, self.database.settings))
 
     def run(self, dsns: Sequence[str] = (), *, pages: Pages | None = None, until_empty: bool = False) -> int:
-        """Deliver events with a node for each DSN until SIGTERM, SIGINT or SIGHUP, and return the exit status of the
-        program.
+        """Deliver events from each database until a stop signal arrives. Return the program's exit status.
 
         Without DSNs there is one node, for the outbox's own database. With several, `processes` applies to each. An
         unusable database is tried again, but at least one must be usable at the start. With `until_empty`, the nodes
         end when all is delivered, or with status 1 when the remaining events cannot be delivered for now. `pages` of
         each database are served beside metrics and health checks."""
+        # There is a node for each DSN. The signals are SIGTERM, SIGINT and SIGHUP.
         settings = self.database.settings
         if not settings.enabled:
             text = "enabled is false: nothing is delivered; publishing works"

@@ -21,8 +21,9 @@ RECHECK_SECONDS = 30.0
 
 
 class Planner:
-    """The planner that decides which process owns which partition of a subscription; each node has a planner. It plans
-    only if an assignee is gone or shares differ by more than one."""
+    """The planner that decides which process owns which partition of a subscription.
+
+    Each node has a planner. It plans only if an assignee is gone or shares differ by more than one."""
 
     def __init__(self, schema: str, subscription: str, observers: Observers) -> None:
         self._schema = schema
@@ -37,8 +38,9 @@ class Planner:
         self._recheck_at = 0.0
 
     def plan_if_changed(self, conn: Conn, watch: MembershipView) -> None:
-        """Reassign partitions if processes have come or gone since a check found no plan necessary, or if a periodic
-        check is due."""
+        """Reassign partitions if processes have come or gone, or if a periodic check is due.
+
+        They have come or gone since a check found no plan necessary."""
         if watch.unassigned or watch.membership_version != self._checked_shape or time.monotonic() >= self._recheck_at:
             self._checked_shape = watch.membership_version if self.plan(conn) else None
             self._recheck_at = time.monotonic() + RECHECK_SECONDS / share(watch.nodes)
@@ -48,8 +50,8 @@ class Planner:
         self._checked_shape = None
 
     def plan(self, conn: Conn) -> bool:
-        """Assign partitions evenly to the living processes if needed, unless another node does so meanwhile. Return
-        True if no plan was needed."""
+        """Assign partitions evenly to the living processes if needed. Return True if no plan was needed."""
+        # Nothing is done if another node plans meanwhile.
         found = instances.members(conn, self._schema, self._subscription)
         members = [each.instance_id for each in found if not each.draining]
         current = instances.assignees(conn, self._schema, self._subscription)
@@ -80,8 +82,9 @@ class Planner:
 
 
 def plan_text(moved: int, members: int) -> str:
-    """Return a log message for a plan that has reassigned `moved` partitions among `members` processes, with the
-    reason."""
+    """Return a log message about `moved` partitions that were reassigned among `members` processes.
+
+    It includes the reason of the plan."""
     what = counted(moved, "partition")
     if members == 0:
         return f"no process is left that delivers: {what} wait for one"

@@ -30,8 +30,9 @@ FIRST_SHARE = 0.1
 
 
 class Purging:
-    """A thread that purges old records from the outbox regularly, used by `with outbox.purger():`, or `start()` and
-    `stop()`. It starts once.
+    """A thread that removes old records from the outbox regularly.
+
+    Use it by `with outbox.purger():`, or `start()` and `stop()`. It starts once.
 
     A cluster may have any number. The first purge comes after a random part of the interval, so that nodes that start
     together do not purge together. A failed purge is logged, and tried again after the interval. `database` is its name
@@ -50,7 +51,9 @@ class Purging:
         self._logged_problem: str | None = None
 
     def start(self) -> None:
-        """Start the thread that purges old records. A second call does nothing. Raises `PartboxError` after a stop."""
+        """Start the thread that purges old records. Raises `PartboxError` after a stop.
+
+        A second call does nothing."""
         if self._stopping.is_set():
             raise PartboxError("this purger was stopped: make a new one by outbox.purger()")
         if not self._started:
@@ -58,7 +61,9 @@ class Purging:
             self._thread.start()
 
     def stop(self) -> None:
-        """End the purging thread after its current step. A second call, or a call before the start, is harmless."""
+        """End the purging thread after its current step.
+
+        A second call, or a call before the start, is harmless."""
         self._stopping.set()
         if self._started:
             self._thread.join(STOP_TIMEOUT)
@@ -93,8 +98,8 @@ class Purging:
             log_event(log, "segments", "segments of the log: %s", maintained)
 
     def _log_segments(self, records: int, files: int, problem: str | None, untended: str | None) -> None:
-        """Log how many records were archived, and problems with segments of the log. An unchanged problem of the
-        archive is logged once."""
+        """Log how many records were archived, and problems with segments of the event log."""
+        # An unchanged problem of the archive is logged once.
         if records:
             log_event(log, "archived", "archived %s in %s", counted(records, "record"), counted(files, "file"))
         if problem is not None and problem != self._logged_problem:
@@ -105,8 +110,9 @@ class Purging:
             log_event(log, "segments_failed", text, untended)
 
     def _try(self, step: Callable[[], None], event: str, consequence: str, pause: float) -> None:
-        """Run one step of the maintenance. An error is logged with its consequence until the next attempt, `pause`
-        seconds later."""
+        """Run one step of the maintenance, and log an error instead of raising it.
+
+        It is logged with its consequence until the next attempt, `pause` seconds later."""
         try:
             step()
         except (Error, PartboxError) as error:

@@ -33,9 +33,9 @@ def serve_pages(
     pages: Pages | None = None,
     displays: Sequence[Display] = (),
 ) -> Iterator[None]:
-    """Serve metrics, health checks and `pages` over HTTP at `listen_at` (HOST:PORT, or None) during the `with` block.
-    The first database's pages are at the root. Metrics are also shown on `displays`. Raises `PartboxError` if the
-    address cannot be served."""
+    """Serve metrics, health checks and `pages` over HTTP at `listen_at` during the `with` block."""
+    # `listen_at` is HOST:PORT, or None. The first database's pages are at the root. Metrics are also shown on
+    # `displays`. `PartboxError` is raised if the address cannot be served.
     if listen_at is None and not displays:
         yield
         return
@@ -82,8 +82,7 @@ def _build_routes(
     overview_caches: Sequence[CachedOverview],
     monitored: Sequence[MonitoredSupervisor],
 ) -> list[Any]:
-    """Build the HTTP routes of the pages of each database: the first database at the root, the others each in a
-    folder."""
+    # The first database is at the root, the others are each in a folder.
     from starlette.routing import Mount
 
     made = [

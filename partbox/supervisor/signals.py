@@ -9,8 +9,10 @@ CHECK_INTERVAL = 0.02  # seconds
 
 
 class SignalFlag:
-    """A flag that a signal handler, or any thread, may set safely at any time; it is never reset. The lock of
-    `threading.Event` is not reentrant: a handler that interrupts the main thread's own wait would block for ever."""
+    """A flag that a signal handler, or any thread, may set safely at any time.
+
+    It is never reset. The lock of `threading.Event` is not reentrant: a handler that interrupts the main thread's own
+    wait would block for ever."""
 
     def __init__(self) -> None:
         self._set = False
@@ -33,10 +35,11 @@ class SignalFlag:
 
 @contextmanager
 def hold_signals() -> Iterator[None]:
-    """Block SIGINT and SIGHUP while processes start, in this thread and in threads and processes begun meanwhile. Both
-    go to the whole process group, and a starting process would die with a traceback; it handles them later in its own
-    way."""
-    # Imported here, as commands that only want the flag do not need multiprocess.
+    """Block SIGINT and SIGHUP while worker processes start.
+
+    They are blocked in this thread and in threads and processes begun meanwhile. Both go to the whole process group,
+    and a starting process would die with a traceback; it handles them later in its own way. Imported here, as
+    commands that only want the flag do not need multiprocess."""
     from multiprocess import resource_tracker
 
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
@@ -51,6 +54,6 @@ def hold_signals() -> Iterator[None]:
 
 
 def hangup_is_ignored() -> bool:
-    """Return True if this process ignores SIGHUP, so that it outlives its terminal. `nohup` starts programs like
-    that."""
+    """Return True if this process ignores SIGHUP, so that it outlives its terminal."""
+    # `nohup` starts programs like that.
     return signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

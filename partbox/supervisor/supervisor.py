@@ -38,9 +38,10 @@ log = logging.getLogger("partbox.supervisor")
 
 
 class Supervisor:
-    """The manager of the worker processes for one subscription of one database. `handlers` are this process's; the
-    workers get theirs from `job.load`. `prepare` is called before the database is checked. `job.database` is its name
-    among several: a start then does not fail without it."""
+    """The manager of the worker processes for one subscription of one database.
+
+    `handlers` are this process's; the workers get theirs from `job.load`. `prepare` is called before the database is
+    checked. `job.database` is its name among several: a start then does not fail without it."""
 
     def __init__(
         self,
@@ -77,7 +78,8 @@ class Supervisor:
 
     @property
     def failure(self) -> BaseException | None:
-        """The error by which the supervisor has ended, or is ending, without being asked to. None otherwise."""
+        """The error that has ended the supervisor, or None."""
+        # The supervisor may still be ending. An end that was asked for has no error.
         return self._loop.failure
 
     @property
@@ -92,32 +94,37 @@ class Supervisor:
 
     @property
     def is_gone(self) -> bool:
-        """True if the wait for this supervisor may end: its thread has ended, all processes are killed, or after a stop
-        request it only waits for a database that does not answer."""
-        # The loop tries to join only while there are no processes.
+        """True if the wait for this supervisor may end.
+
+        Its thread has ended, all processes are killed, or after a stop request it only waits for a database that
+        does not answer. The loop tries to join only while there are no processes."""
         idle = self._shutdown.is_asked and self._database.is_trying
         return self._shutdown.is_overdue or idle or not self.running
 
     @property
     def is_joined(self) -> bool:
-        """True if the supervisor has joined its database and can deliver from it. False before the start, or for an
-        unusable database of several."""
+        """True if the supervisor is connected to its database and can deliver events from it.
+
+        It is False before the start, or for an unusable database of several."""
         return self._database.is_joined
 
     @property
     def join_error(self) -> Exception | None:
-        """The error of the last try to join the database, if no try has succeeded yet. None otherwise."""
+        """The error of the last try to connect to the database, or None if a try has succeeded.
+
+        It is None before the first error too."""
         return self._database.error if self._database.has_never_joined else None
 
     @property
     def blocker(self) -> str | None:
-        """The reason why events of this database cannot be delivered, in words fit for the public. None if they can, or
-        if the first try is not over."""
+        """The reason why events of this database cannot be delivered, or None."""
+        # The words are fit for the public. It is None if events can be delivered, or if the first try is not over.
         return self._database.blocker()
 
     def vitals(self) -> SupervisorVitals:
-        """Return the health of the supervisor and its worker processes from memory, without a query. Any thread may
-        call this; never waits."""
+        """Return the health of the supervisor and its worker processes. Any thread may call this; never waits.
+
+        It is taken from memory, without a query."""
         now, heartbeat_age = time.monotonic(), self._membership.last_heartbeat_at
         return SupervisorVitals(
             started=bool(self._loop.heartbeat.stepped_at),
@@ -135,9 +142,9 @@ class Supervisor:
         )
 
     def start(self) -> None:
-        """Check the handlers and the database, and begin to start worker processes. With several databases, the thread
-        checks the database later. Raises `RegistrationError`, `SchemaError` or `psycopg.Error` if the supervisor cannot
-        work."""
+        """Check the handlers and the database, and begin to start worker processes."""
+        # With several databases, the thread checks the database later. `RegistrationError`, `SchemaError` or
+        # `psycopg.Error` is raised if the supervisor cannot work.
         refuse_green_threads()
         if self._handlers.missing_handler(self.subscription, self.settings) is not None:
             # This process has no such handlers, so load them as the worker processes do.
@@ -150,21 +157,22 @@ class Supervisor:
         self._thread.start()
 
     def scale(self, processes: int) -> None:
-        """Change the number of worker processes while the supervisor runs. If there are too many, the youngest finish
-        their handlers and leave first."""
+        """Change the number of worker processes while the supervisor runs."""
+        # If there are too many, the youngest finish their handlers and leave first.
         self._workers.scale(processes)
         self._wake.wake()
 
     def stop(self) -> None:
-        """Begin a graceful stop: every worker process finishes its handlers, releases its partitions and ends, within
-        the drain timeout and a little more."""
+        """Begin a graceful stop: every worker process finishes its handlers, releases its partitions and ends.
+
+        They have the drain timeout and a little more."""
         self._shutdown.ask_to_drain(self.settings.drain_timeout)
         self._wake.wake()
 
     def kill(self) -> None:
-        """Kill every worker process at once; running events are delivered again. Does nothing in a forked process.
-        Takes no lock, and does not wait for the loop, because a signal handler may have interrupted the holder of the
-        lock."""
+        """Kill every worker process at once. Running events are delivered again."""
+        # Nothing is done in a forked process. It takes no lock, and does not wait for the loop, because a signal
+        # handler may have interrupted the holder of the lock.
         if self._pid != os.getpid():
             return
         self._shutdown.ask_to_kill()
@@ -173,22 +181,21 @@ class Supervisor:
         self._wake.wake()
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for up to `timeout` seconds, or without limit if it is None, until the supervisor's thread has ended."""
+        """Wait for up to `timeout` seconds until the supervisor's thread has ended; None waits without limit."""
         self._thread.join(timeout)
 
     def outstanding(self) -> OutstandingWork | None:
-        """Query the unfinished work of the subscription, and return it, or None while the database cannot be
-        reached."""
+        """Query the unfinished work of the subscription. Return None while the database cannot be reached."""
         return self._membership.outstanding()
 
     def left_over(self) -> list[UnfinishedEvents] | None:
-        """Query the unfinished events of the subscription by kind, and return their counts, or None while the database
-        cannot be reached."""
+        """Query the number of unfinished events, by kind. Return None while the database cannot be reached."""
+        # Only the events of this subscription are counted.
         return self._membership.left_over()
 
     def _join_database(self) -> None:
-        """Connect to the database after preparing it, register this node, and begin to purge. Raises if the database
-        cannot be used."""
+        # The database is prepared first, and purging begins afterwards. An error is raised if the database cannot be
+        # used.
         if self._prepare is not None:
             self._prepare()
         self._membership.open()
@@ -219,6 +226,7 @@ class Supervisor:
 
 
 def _public_text(failure: BaseException) -> str:
-    """Return the text of an error that may be shown to the public: the message of partbox's own errors, else the name
-    of the type. The log has the rest."""
+    """Return the text of an error that may be shown to the public.
+
+    It is the message of partbox's own errors, else the name of the type. The log has the rest."""
     return str(failure) if isinstance(failure, PartboxError) else type(failure).__name__

@@ -24,9 +24,10 @@ SIGNS_PER_TIMEOUT = 2  # signs of life within the watchdog's timeout
 
 
 class NotifySocket:
-    """A client of the sd_notify(3) protocol that sends a service manager one datagram per message, without libsystemd
-    or an unmaintained library. `address` is a path, or "@name" of the abstract namespace. A sign of life is due every
-    `watchdog` seconds."""
+    """A client of systemd's sd_notify(3) protocol, which sends one datagram per message.
+
+    It talks to a service manager without libsystemd or an unmaintained library. `address` is a path, or "@name" of the
+    abstract namespace. A sign of life is due every `watchdog` seconds."""
 
     def __init__(self, address: str, watchdog: float | None = None) -> None:
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
@@ -35,8 +36,8 @@ class NotifySocket:
         self.watchdog = watchdog
 
     def send(self, **values: str) -> bool:
-        """Send one-line values, such as READY or STATUS, to the service manager without waiting. Return False if they
-        must be sent again."""
+        """Send values, such as READY or STATUS, to systemd without waiting. Return False to send them again."""
+        # Each value has one line.
         lines = [f"{name}={' '.join(value.split())[:MAX_VALUE_LENGTH]}" for name, value in values.items()]
         try:
             self._socket.sendto("\n".join(lines).encode(errors="replace"), self._address)
@@ -51,8 +52,8 @@ class NotifySocket:
 
 
 def take_socket(environ: MutableMapping[str, str]) -> NotifySocket | None:
-    """Return the systemd socket named by the environment, or None, and remove its variables, so that no child process,
-    and no handler in one, notifies for the service."""
+    """Return the systemd socket named by the environment, or None, and remove its variables."""
+    # Without them, no child process, and no handler in one, notifies for the service.
     address, within, of = (environ.pop(name, "") for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"))
     if not address.startswith(("/", "@")):
         return None
@@ -61,8 +62,9 @@ def take_socket(environ: MutableMapping[str, str]) -> NotifySocket | None:
 
 
 class SystemdService:
-    """The sender of systemd notifications about the readiness, status and health of a group of supervisors. Only one
-    thread uses it."""
+    """The sender of systemd notifications about the readiness, status and health of supervisors.
+
+    It reports a group of supervisors. Only one thread uses it."""
 
     def __init__(self, supervisors: Sequence[Supervisor], given: NotifySocket | None) -> None:
         self._supervisors = supervisors
@@ -74,8 +76,8 @@ class SystemdService:
         self._alive_at = 0.0
 
     def notify(self) -> None:
-        """Send systemd the states that were newly reached, the status line, and the watchdog's sign of life, each if it
-        is due. Never waits."""
+        """Send systemd the state, the status line and the watchdog's sign of life, each if due. Never waits."""
+        # The states are sent when they are newly reached.
         if self._socket is not None:
             self._send(self._socket, [(each.database, each.vitals()) for each in self._supervisors], time.monotonic())
 
@@ -98,23 +100,25 @@ class SystemdService:
 
 @contextmanager
 def run_as_service(supervisors: Sequence[Supervisor]) -> Iterator[SystemdService]:
-    """Yield an object that sends systemd the state of the supervisors. It sends nothing unless the main thread of this
-    process runs the supervisors."""
+    """Yield an object that sends systemd the state of the supervisors.
+
+    It sends nothing unless the main thread of this process runs the supervisors."""
     given = take_socket(os.environ) if threading.current_thread() is threading.main_thread() else None
     with nullcontext() if given is None else closing(given):
         yield SystemdService(supervisors, given)
 
 
 def report_unneeded(why: str) -> None:
-    """Tell systemd that the service is ready although it has nothing to do, because a service that ends before it is
-    ready counts as failed. `why` is its status."""
+    """Tell systemd that the service is ready although it has nothing to do. `why` is its status."""
+    # A service that ends before it is ready counts as failed.
     if (given := take_socket(os.environ)) is not None:
         with closing(given):
             given.send(READY="1", STATUS=why)
 
 
 def reached_states(vitals: Sequence[SupervisorVitals]) -> Iterator[str]:
-    """Yield the systemd states READY and STOPPING, each if all supervisors have reached it. Each is sent once."""
+    """Yield the systemd states READY and STOPPING, each if all supervisors have reached it."""
+    # Each is sent once.
     if all_deliver(vitals):
         yield READY
     if all(node.stopping for node in vitals):
@@ -122,22 +126,25 @@ def reached_states(vitals: Sequence[SupervisorVitals]) -> Iterator[str]:
 
 
 def all_deliver(vitals: Sequence[SupervisorVitals]) -> bool:
-    """Return True if for each database some worker process is ready and holds a lease. Unusable databases are excused,
-    but not all of them."""
+    """Return True if each database has a worker process that is ready to deliver and holds a lease."""
+    # Unusable databases are excused, but not all of them.
     leases = [any(process.ready and process.trusted for process in node.processes) for node in vitals]
     excused = [node.hindrance is not None for node in vitals]
     return any(leases) and not any(node.stopping for node in vitals) and all(map(or_, leases, excused))
 
 
 def is_alive(vitals: SupervisorVitals, within: float) -> bool:
-    """Return True if the supervisor needs no restart: its loop has run a step in the last `within` seconds, and no
-    fatal problem is known."""
+    """Return True if the supervisor needs no restart.
+
+    Its loop has run a step in the last `within` seconds, and no fatal problem is known."""
     turns = not vitals.started or not vitals.running or vitals.loop_age <= within
     return turns and not any(list_fatal(vitals))
 
 
 def status_line(nodes: Sequence[tuple[str, SupervisorVitals]]) -> str:
-    """Return one line for systemd's status display about all supervisors: their partitions, processes and problems."""
+    """Return one line about all supervisors for systemd's status display.
+
+    It has their partitions, processes and problems."""
     values = [(database, _status(node)) for database, node in nodes]
     return "; ".join(f"{database}: {text}" if len(values) > 1 else text for database, text in values)
 

@@ -18,15 +18,16 @@ PATIENCE_LEASES = 2  # leases without progress; the partitions of a dead process
 
 
 class UntilEmpty:
-    """A detector of the moment when a group of nodes has delivered everything that can be delivered, so that a run with
-    `--until-empty` ends."""
+    """A detector of the moment when a group of nodes has delivered everything that can be delivered.
+
+    A run with `--until-empty` ends at this moment."""
 
     def __init__(self, supervisors: Sequence[Supervisor]) -> None:
         self._nodes = [(each, Standstill()) for each in supervisors]
         self._checks = 0
 
     def is_over(self) -> bool:
-        """Check whether any node still has work that goes on. Return True if none has, for the second time in a row."""
+        """Return True if no node has work that goes on, for the second check in a row."""
         self._checks = self._checks + 1 if all(self._has_nothing_left(*node) for node in self._nodes) else 0
         return self._checks >= CHECKS_IN_A_ROW
 
@@ -39,7 +40,7 @@ class UntilEmpty:
 
     @staticmethod
     def _has_nothing_left(node: Supervisor, standstill: Standstill) -> bool:
-        """Return True if the node has no work left that it could wait for, or if its database cannot be used."""
+        # A node whose database cannot be used counts as having nothing left.
         if node.blocker is not None:
             return True
         with about(node.database):
@@ -49,7 +50,6 @@ class UntilEmpty:
 
 
 def _is_done(node: Supervisor) -> bool:
-    """Return True if the node has delivered all of its events. Otherwise log the events that are left."""
     with about(node.database):
         blocker = node.blocker
         if blocker is not None:

@@ -34,8 +34,9 @@ HOLD_SECONDS = 1.0
 
 
 class WorkerHandle:
-    """A supervisor's handle of one worker process, which it spawns on creation: the process, its shared memory, and its
-    signs of life."""
+    """A supervisor's handle of one worker process, which is spawned when the handle is created.
+
+    It has the process, its shared memory, and its signs of life."""
 
     def __init__(self, context: Any, job: Job, memory: tuple[Any, Any], index: int) -> None:
         self.index = index
@@ -95,12 +96,12 @@ class WorkerHandle:
 
     @property
     def ready(self) -> bool:
-        """True if the worker process has begun to poll or save, and may get partitions."""
+        """True if the worker process can get partitions, because it has begun to poll or save."""
         return self.registered.slot[POLL_TICK] > 0 or self.registered.slot[SAVE_TICK] > 0
 
     def signs(self) -> ChildSigns:
-        """Compute the signs of life of the worker process, such as seconds of silence, and remember them. A leaving
-        process is never idle, because it ends by itself."""
+        """Compute and remember the signs of life of the worker process, such as seconds of silence."""
+        # A leaving process is never idle, because it ends by itself.
         slot, now = self.registered.slot, boottime()
         running, is_stopped = slot[RUNNING_SINCE], processes.is_stopped(self.pid)
         if running and not is_stopped:
@@ -123,13 +124,14 @@ class WorkerHandle:
         return self.last_signs
 
     def _seconds_since(self, worked_at: float) -> float:
-        """Return the seconds since the process last worked, at `worked_at`, not counting the time in which a handler
-        held the interpreter."""
+        """Return the seconds since the process last worked, without the time of blocking handlers.
+
+        It last worked at `worked_at`. A handler that held the interpreter has blocked the process."""
         return boottime() - max(worked_at, self._held_at, self._ready_at) if self.ready else 0.0
 
     def process(self) -> ProcessVitals:
-        """Return the health of the worker process as the supervisor last checked it, a quarter of a second ago. Any
-        thread may call this."""
+        """Return the health of the worker process at the last check. Any thread may call this."""
+        # The supervisor made this check a quarter of a second ago.
         slot, last_signs = self.registered.slot, self.last_signs
         return ProcessVitals(
             pid=self.pid,
@@ -146,8 +148,8 @@ class WorkerHandle:
         )
 
     def drain(self) -> None:
-        """Ask the worker process to finish its handlers, release its partitions and end. A process that still loads its
-        handlers is killed."""
+        """Ask the worker process to finish its handlers, release its partitions and end."""
+        # A process that still loads its handlers is killed.
         self.registered.draining = True
         self.registered.slot[STOPPING] = 1.0
         # Such a process owns nothing, and gets no identity.
@@ -161,7 +163,7 @@ class WorkerHandle:
         self._process.kill()
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for up to `timeout` seconds, or without limit if it is None, until the worker process has ended."""
+        """Wait for up to `timeout` seconds until the worker process has ended; None waits without limit."""
         self._process.join(timeout)
 
     def close(self) -> None:
@@ -171,8 +173,7 @@ class WorkerHandle:
 
 
 def _leave_a_deleted_folder() -> None:
-    """Change to a new empty folder if the current folder is deleted, because a spawned process begins in the current
-    folder and would fail."""
+    # A spawned process begins in the current folder and would fail if it is deleted, so a new empty one is used then.
     try:
         os.getcwd()
     except FileNotFoundError:

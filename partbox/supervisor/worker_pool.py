@@ -30,8 +30,9 @@ STARTUP = 30.0  # seconds in which a process is expected to connect
 
 
 class WorkerPool:
-    """The worker processes of one node, which it spawns, watches, drains and replaces. Any thread may call
-    `list_handles`, and signal handlers may call `kill`."""
+    """The worker processes of one node, which the pool spawns, watches, drains and replaces.
+
+    Any thread may call `list_handles`, and signal handlers may call `kill`."""
 
     def __init__(self, job: Job, wanted: int, meters: Meters | None) -> None:
         self.scale(wanted)
@@ -47,8 +48,8 @@ class WorkerPool:
         self.backoff = RestartBackoff()
 
     def scale(self, wanted: int) -> None:
-        """Set how many worker processes there should be; the next `adjust_count` starts or ends some. Raise
-        `PartboxError` unless the number is from 1 to 256."""
+        """Set the wanted number of worker processes. Raises `PartboxError` unless it is from 1 to 256."""
+        # The next `adjust_count` starts or ends some.
         if not 1 <= wanted <= MAX_PROCESSES:
             raise PartboxError(f"processes must be from 1 to {MAX_PROCESSES}, not {wanted}")
         self.wanted = wanted
@@ -63,13 +64,14 @@ class WorkerPool:
 
     @property
     def sentinels(self) -> list[int]:
-        """The file descriptors of all worker processes, each of which becomes readable once its process has ended."""
+        """The file descriptors that become readable when worker processes end, one for each process."""
         return [handle.sentinel for handle in self._handles.values()]
 
     @property
     def is_starting(self) -> bool:
-        """True if a worker process was started recently, has no instance id yet, and may be registered at any
-        moment."""
+        """True if a worker process was started recently and may be registered in the database at any moment.
+
+        It has no instance id yet."""
         since = time.monotonic() - STARTUP
         return any(each.instance is None and each.started_at > since for each in self._handles.values())
 
@@ -79,8 +81,8 @@ class WorkerPool:
         return any(handle.instance is None and handle.registered.vouched for handle in self._handles.values())
 
     def list_living(self) -> list[RegisteredProcess]:
-        """Return the worker processes that have not ended and either work or run the application's startup code
-        (lifespan)."""
+        """Return the worker processes that either work or run the application's startup code (lifespan)."""
+        # Processes that have ended are left out.
         begun = (each for each in self._handles.values() if each.ready or each.registered.slot[LIFESPAN_SINCE])
         return [handle.registered for handle in begun if handle.exit_code is None]
 
@@ -89,8 +91,8 @@ class WorkerPool:
         return [handle for handle in self._handles.values() if handle.exit_code is not None]
 
     def adjust_count(self, now: float) -> bool:
-        """Bring the number of worker processes to the wanted number: spawn missing ones, or drain the youngest. Return
-        True if any begin to drain."""
+        """Start or end worker processes until there are as many as wanted. Return True if any begin to drain."""
+        # Missing processes are spawned, or the youngest are drained.
         staying = [handle for handle in self._handles.values() if not handle.registered.draining]
         if len(staying) < self.wanted and now >= self._spawn_at:
             self._spawn(now, self.wanted - len(staying))
@@ -108,7 +110,7 @@ class WorkerPool:
         return bool(undrained)
 
     def _spawn(self, now: float, count: int) -> None:
-        """Start `count` worker processes, or as many as the machine allows. The others follow later."""
+        # If the machine allows fewer than `count` processes, the others follow later.
         free = [index for index in range(MAX_PROCESSES) if index not in self._handles]
         try:
             for index in free[:count]:
@@ -124,9 +126,9 @@ class WorkerPool:
             self._log("not_spawned", text, pause, len(self._handles), error, seconds=pause)
 
     def check_signs(self, steady: float = 0.0) -> None:
-        """Vouch for worker processes that work, so that their leases are renewed. Kill processes without signs of life
-        or idle for too long; idle time counts only while this node has reached the database without a break, for
-        `steady` seconds."""
+        """Confirm worker processes that work, and kill processes that are silent or idle for too long."""
+        # A confirmed process is vouched for, so that its lease is renewed. A silent process gives no signs of life.
+        # Idle time counts only while this node has reached the database without a break, for `steady` seconds.
         settings = self._job.settings
         for handle in self._handles.values():
             signs = handle.signs()
@@ -153,7 +155,7 @@ class WorkerPool:
         self._log(name, text, handle.pid, seconds, worker_pid=handle.pid, seconds=seconds)
 
     def note_crash(self, handle: WorkerHandle) -> None:
-        """Log and count the unexpected death of a worker process, and plan the time of its replacement."""
+        """Log and count the unexpected death of a worker process, and plan its replacement."""
         code, now = handle.exit_code, time.monotonic()
         text = "process %d %s; its partitions go to others and it is replaced"
         self._log("crash", text, handle.pid, describe_exit(code), worker_pid=handle.pid, exit_code=code)
@@ -166,14 +168,16 @@ class WorkerPool:
             self._log("crash_loop", text, died, RECENT_SECONDS, deaths=deaths, seconds=RECENT_SECONDS)
 
     def remove(self, handle: WorkerHandle) -> None:
-        """Remove a worker process that has ended from the pool. Its metrics counters are kept."""
+        """Remove a worker process that has ended from the pool.
+
+        Its metrics counters are kept."""
         with self._lock:
             del self._handles[handle.index]
         self._close_handle(handle)
 
     def kill(self) -> None:
-        """Kill all worker processes at once. Takes no lock, because a signal handler may have interrupted the
-        holder."""
+        """Kill all worker processes at once. Takes no lock."""
+        # A signal handler may have interrupted the holder of a lock.
         for handle in self._handles.copy().values():
             # The process has ended, and is removed.
             with suppress(ValueError):

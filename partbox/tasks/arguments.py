@@ -26,8 +26,9 @@ _NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWO
 
 
 class TaskArguments:
-    """The parameters of a task's function, without `dependencies`, and their conversion to JSON and back. Raises
-    RegistrationError if they cannot be sent as JSON."""
+    """The parameters of a task's function, and their conversion to JSON and back.
+
+    The parameters in `dependencies` are left out. RegistrationError is raised if they cannot be sent as JSON."""
 
     def __init__(self, function: Callable[..., Any], task: str) -> None:
         self._task = task
@@ -49,8 +50,9 @@ class TaskArguments:
         self._type_adapter = _type_adapter(fields, task)
 
     def payload(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Check the arguments of a task call and return them as a JSON object. Raise PublishError, which never quotes a
-        value, if they do not fit the task's function."""
+        """Check the arguments of a task call and return them as a JSON object. Raise PublishError if they do not
+        fit."""
+        # The error never quotes a value.
         try:
             valid = self._type_adapter.validate_python(dict(given))
             plain = self._type_adapter.dump_python(valid, mode="json", by_alias=True, warnings="error")
@@ -71,8 +73,8 @@ class TaskArguments:
         return cast(dict[str, Any], plain)
 
     def of(self, event: DeliveredEvent) -> dict[str, Any]:
-        """Return the arguments for the task's function, decoded from the event, and the event itself if the function
-        asks for it. Raise PayloadError if they do not fit the function."""
+        """Decode the arguments of a task call from its event. Raise PayloadError if they do not fit."""
+        # The event itself is added if the function asks for it.
         try:
             given = self._type_adapter.validate_json(orjson.dumps(event.payload))
         except ValidationError as error:
@@ -82,7 +84,8 @@ class TaskArguments:
         raise PayloadError(f"the event does not fit task {self._task!r}, which {problem}")
 
     def _describe_problem(self, error: ValidationError) -> str:
-        """Describe the first argument that does not fit the task's function, with the remedy and without the value."""
+        # The text names the first argument that does not fit the task's function, with the remedy and without the
+        # value.
         first, *others = error.errors(include_url=False, include_input=False, include_context=False)
         location = ".".join(map(str, first["loc"]))
         more = f" (and {len(others)} more)" if others else ""
@@ -111,8 +114,8 @@ def _check_parameter(parameter: inspect.Parameter, hints: Mapping[str, Any], tas
 
 
 def _checkable_type(name: str, hint: Any, task: str) -> Any:
-    """Return the type of a task's parameter in a form that pydantic can check, with bridges for msgspec Structs and
-    attrs classes."""
+    """Return the type of a task's parameter in a form that pydantic can check."""
+    # There are bridges for msgspec Structs and attrs classes.
     try:
         return add_bridges(hint)
     except UnreadableError as error:
@@ -120,8 +123,9 @@ def _checkable_type(name: str, hint: Any, task: str) -> Any:
 
 
 def _type_adapter(fields: dict[str, Any], task: str) -> TypeAdapter[dict[str, Any]]:
-    """Return the pydantic checker of a task's arguments. It is no pydantic model, because an argument may have any
-    name, even a name that models use."""
+    """Return the pydantic checker of a task's arguments.
+
+    It is no pydantic model, because an argument may have any name, even a name that models use."""
     schema = cast(Any, TypedDict)("TaskArguments", fields)
     schema.__pydantic_config__ = ConfigDict(extra="forbid")
     try:

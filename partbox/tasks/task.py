@@ -36,8 +36,10 @@ class EventPublisher(Protocol):
 
 
 class TaskRunner:
-    """The handler of a task's events, which calls the task's function with the arguments in the event. The returned
-    value matters only if it is an outcome. The function is pickled by name if it can be imported, else by value."""
+    """The event handler that calls a task's function with the arguments in the event.
+
+    The returned value matters only if it is an outcome. The function is pickled by name if it can be imported, else by
+    value."""
 
     def __init__(self, function: Callable[..., Any], task: str) -> None:
         self.function = function
@@ -54,8 +56,9 @@ class TaskRunner:
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """The signature that `inspect` shows for this handler: the event, and the parameters that dependency providers
-        fill."""
+        """The signature that `inspect` shows for this handler.
+
+        It has the event, and the parameters that dependency providers fill."""
         dependencies = (
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[Any, each])
             for name, each in self.arguments.dependencies.items()
@@ -73,16 +76,14 @@ class TaskRunner:
 
 
 class AsyncTaskRunner(TaskRunner):
-    """The handler of an async task's events, which awaits the task's `async def` function with the arguments in the
-    event."""
+    """The event handler that awaits a task's `async def` function with the arguments in the event."""
 
     async def __call__(self, event: DeliveredEvent, /, **dependencies: Any) -> Any:
         return _outcome(await self.function(**self.arguments.of(event), **dependencies))
 
 
 def runner(function: Any, task: str) -> TaskRunner:
-    """Return the handler that calls a task's function when its event arrives. Raise RegistrationError if the function
-    cannot be a task."""
+    """Return the event handler that calls a task's function. Raise RegistrationError if it cannot be a task."""
     if not inspect.isfunction(function):
         raise RegistrationError(f"{function!r} cannot be a task: decorate a function")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -91,8 +92,8 @@ def runner(function: Any, task: str) -> TaskRunner:
 
 
 def imported(module: str, name: str) -> TaskRunner:
-    """Return the handler of the task `name`, after importing its module in a process. Used to unpickle handlers in
-    worker processes."""
+    """Import a task's module in this process and return the handler of the task `name`."""
+    # Used to unpickle handlers in worker processes.
     found = getattr(_find_attribute(module, name), "runner", None)
     if isinstance(found, TaskRunner):
         return found
@@ -114,8 +115,9 @@ def _outcome(result: Any) -> Any:
 
 
 class Task(Generic[P, R]):
-    """A function that can also be called in a worker process: `publish` writes an event with the arguments, by name,
-    and a worker then calls the function with them."""
+    """A function that can also be called later in a worker process, with arguments stored in an event.
+
+    `publish` writes an event with the arguments, by name, and a worker then calls the function with them."""
 
     def __init__(
         self,
@@ -135,24 +137,29 @@ class Task(Generic[P, R]):
         return cast(R, self.runner.function(*args, **kwargs))
 
     def publish(self, conn: AnySync, /, **arguments: Any) -> UUID | None:
-        """Publish a call of the task with these arguments in the transaction of `conn`, for a worker to run; return the
-        id of the event. Raise PublishError before anything is written if the arguments do not fit the function."""
+        """Publish a call of the task, for a worker to run, in the transaction of `conn`. Return the event's id.
+
+        Raise PublishError before anything is written if the arguments do not fit the function."""
         return self._outbox.publish(conn, self.event(**arguments))
 
     async def publish_async(self, conn: AnyAsync, /, **arguments: Any) -> UUID | None:
-        """Publish a call of the task with these arguments in the transaction of an asynchronous connection, for a
-        worker to run; return the id of the event. The async form of `publish`."""
+        """Publish a call of the task in the transaction of an async connection. Return the event's id.
+
+        A worker runs the call. This is the async form of `publish`."""
         return await self._outbox.publish_async(conn, self.event(**arguments))
 
     def event(self, /, **arguments: Any) -> Event:
-        """Return the event that represents a call of the task with these arguments, for `publish_many`. Raise
-        PublishError if the arguments do not fit."""
+        """Return an event that represents a call of the task with these arguments.
+
+        It is for `publish_many`. Raise PublishError if the arguments do not fit."""
         payload = self.runner.arguments.payload(arguments)
         return Event(self.name, payload, aggregate_type=self._aggregate_type, **self._fields)
 
     def options(self, **fields: Unpack[TaskFields]) -> "Task[P, R]":
-        """Return a copy of the task whose events have these fields, such as `aggregate_id`. Events with the same
-        aggregate type and `aggregate_id` run one at a time and in order, even if their tasks differ."""
+        """Return a copy of the task whose events have these fields, such as `aggregate_id`.
+
+        Events with the same aggregate type and `aggregate_id` run one at a time and in order, even if their tasks
+        differ."""
         for field in fields.keys() - TaskFields.__annotations__.keys():
             meant = hint(field, TaskFields.__annotations__)
             raise PublishError(f"task {self.name!r} has no option {field!r}: {meant}")
@@ -170,7 +177,9 @@ def task(
     aggregate_type: str | Enum | None,
     options: HandlerOptions,
 ) -> Task[P, R]:
-    """Register the function as the handler of the events that its calls are published as, and return the task.
+    """Register a function as a task, so that a worker can run calls of it that are published as events.
+
+    The function becomes the handler of the events that its calls are published as. The task is returned.
 
     Raise RegistrationError if impossible.
 
@@ -191,8 +200,9 @@ def task(
 
 
 def task_name_of(function: Any) -> str:
-    """Return the default name of a task: the module and qualified name of its function, the same whether its module is
-    run or imported."""
+    """Return the default name of a task: the module and qualified name of its function.
+
+    It is the same whether the module is run or imported."""
     name = getattr(function, "__qualname__", repr(function)).replace("<locals>.", "")
     module = getattr(function, "__module__", None)
     return f"{_main_name(module) if module in _MAIN_MODULES else module}.{name}"

@@ -20,22 +20,24 @@ DIM: Final = "bright_black"
 
 
 class ProcessColumn(NamedTuple):
-    """A column of the table of worker processes in a live view: text of at most `width` characters, or a number if
-    `width` is None."""
+    """A column of the table of worker processes in a live view.
+
+    It is text of at most `width` characters, or a number if `width` is None."""
 
     name: str
     width: int | None = None
 
 
 def full_screen(console: Console) -> Live:
-    """Return a rich live view that fills the terminal. It uses the terminal's alternate screen, so it leaves no trace
-    and survives a resize."""
+    """Return a rich live view that fills the terminal and leaves no trace at its end.
+
+    It uses the terminal's alternate screen, and survives a resize."""
     return Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
 
 def heading(left: Text, right: Text) -> Table:
-    """Build the first line of a live view, with a left and a right text. An ellipsis replaces the end of `left` if it
-    does not fit."""
+    """Build the first line of a live view, with a left and a right text."""
+    # An ellipsis replaces the end of `left` if it does not fit.
     made = Table.grid(expand=True, padding=(0, 1, 0, 0))
     made.add_column(no_wrap=True, overflow="ellipsis")
     made.add_column(justify="right", no_wrap=True)
@@ -52,8 +54,8 @@ def body(
     beside: int,
     gap: int = GAP,
 ) -> RenderableType:
-    """Lay out the map of the partitions of a subscription, with the table `numbers(columns)` beside it, or below it if
-    `width` < `beside`."""
+    """Lay out the map of a subscription's partitions, with a table beside it or below it."""
+    # The table is `numbers(columns)`. It is below the map if `width` < `beside`.
     living = {each.instance_id for each in cluster.instances}
     owners = [each.owner if each.owner in living else None for each in cluster.partitions]
     cell = 3 if width >= WIDE else 2
@@ -70,8 +72,8 @@ def body(
 def processes(
     columns: Sequence[ProcessColumn], rows: Sequence[tuple[ProcessBadge, Sequence[RenderableType]]], room: int
 ) -> Table:
-    """Build the table of a live view with a line for each worker process. If there are more than `room` lines, the last
-    one counts the rest."""
+    """Build the table of a live view with a line for each worker process."""
+    # If there are more than `room` lines, the last one counts the rest.
     made = listing()
     made.add_column("", no_wrap=True)
     for name, width in columns:
@@ -85,19 +87,21 @@ def processes(
 
 
 def listing(*, expand: bool = False) -> Table:
-    """Return an empty table without lines and with dim column names, to which the caller adds columns and rows."""
+    """Return an empty table without lines and with dim column names."""
+    # The caller adds columns and rows.
     return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=DIM, expand=expand)
 
 
 def totals() -> Table:
-    """Return an empty grid for totals, with a first column for dim names. The caller adds columns for the values."""
+    """Return an empty grid for totals, with a first column for names in dim text."""
+    # The caller adds columns for the values.
     made = Table.grid(padding=(0, 2, 0, 0))
     made.add_column(style=DIM, no_wrap=True)
     return made
 
 
 def summary_table(rows: Iterable[tuple[str, str, str | Text]]) -> Table:
-    """Build the summary that is printed at the end of a run, with a name, a number and a remark in each row."""
+    """Build the summary printed at the end of a run. Each row has a name, a number and a remark."""
     made = Table.grid(padding=(0, 2, 0, 0))
     made.add_column()
     made.add_column(justify="right", style="bold")
@@ -108,8 +112,8 @@ def summary_table(rows: Iterable[tuple[str, str, str | Text]]) -> Table:
 
 
 def partition_map(owners: Sequence[Hashable | None], roster: Roster, moved: Collection[int], cell: int) -> Text:
-    """Draw a map of all partitions, each shown by the letter of its owner in a cell of `cell` columns. The colours of a
-    partition that has just moved to another owner are swapped."""
+    """Draw a map of all partitions, each shown by the letter of the process that owns it."""
+    # A cell has `cell` columns. The colours of a partition that has just moved to another owner are swapped.
     drawn = Text(no_wrap=True)
     for partition, owner in enumerate(owners):
         badge = roster.badge(owner)

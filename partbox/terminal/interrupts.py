@@ -14,9 +14,10 @@ from partbox.supervisor.signals import SignalFlag, hangup_is_ignored
 
 
 class Interrupts:
-    """A context that turns signals such as Ctrl-C into flags: the first sets `asked`, and any further one sets
-    `at_once` as well. No exception is raised. A hangup never sets `at_once`, because it arrives twice when a terminal
-    is closed, from the kernel and from the shell."""
+    """A context that turns signals such as Ctrl-C into flags instead of exceptions.
+
+    The first signal sets `asked`, and any further one sets `at_once` as well. A hangup never sets `at_once`, because it
+    arrives twice when a terminal is closed, from the kernel and from the shell."""
 
     def __init__(self) -> None:
         self.asked = SignalFlag()
@@ -41,9 +42,9 @@ class Interrupts:
         meanwhile: Callable[[], None],
         pause: float,
     ) -> bool:
-        """Wait at most `seconds` until `check` returns True, and return its last result. Between two checks `meanwhile`
-        is called, followed by a `pause`. The flag `at_once` cuts the pause short. If `given_up` returns True, the wait
-        ends."""
+        """Wait at most `seconds` until `check` returns True, and return its last result."""
+        # Between two checks `meanwhile` is called, followed by a `pause`. The flag `at_once` cuts the pause short. If
+        # `given_up` returns True, the wait ends.
         end = time.monotonic() + seconds
         while not (done := check()) and time.monotonic() < end and not given_up():
             meanwhile()
@@ -59,7 +60,8 @@ class Interrupts:
 
 @contextmanager
 def redirect_stderr(log: Path) -> Iterator[None]:
-    """Append the standard error of this process, and of processes started within the context, to the file `log`."""
+    """Append the standard error of this process and its child processes to the file `log`."""
+    # Only child processes that were started within the context are redirected.
     sys.stderr.flush()
     saved_fd = os.dup(2)
     with log.open("ab") as file:

@@ -20,17 +20,18 @@ NO_BADGE: Final = ProcessBadge("·", "bright_black")
 
 
 class Roster:
-    """A collection of the letters and colours (badges) that identify worker processes on the screen. A process is known
-    by any hashable id and keeps its badge. A new process gets the next letter of the alphabet, so that it is not
-    mistaken for the process it replaces."""
+    """A collection of the letters and colours (badges) that identify worker processes on the screen.
+
+    A process is known by any hashable id and keeps its badge. A new process gets the next letter of the alphabet, so
+    that it is not mistaken for the process it replaces."""
 
     def __init__(self) -> None:
         self._badges: dict[Hashable, ProcessBadge] = {}
         self._letters = cycle(ascii_uppercase)
 
     def add_processes(self, processes: Iterable[Hashable]) -> None:
-        """Give a badge (letter and colour) to each process that has none. `processes` are the ids of all living
-        processes. The colour that they use least is taken."""
+        """Give a letter and a colour (a badge) to each process that has none."""
+        # `processes` are the ids of all living processes. The colour that they use least is taken.
         living = list(processes)
         for process in living:
             if process not in self._badges:
@@ -42,5 +43,5 @@ class Roster:
                 self._badges[process] = ProcessBadge(letter, min(COLOURS, key=used_colours.count))
 
     def badge(self, process: Hashable | None) -> ProcessBadge:
-        """Return the badge (letter and colour) of a process, or NO_BADGE if the process is unknown."""
+        """Return the letter and colour (badge) of a process, or NO_BADGE if the process is unknown."""
         return self._badges.get(process, NO_BADGE) if process is not None else NO_BADGE

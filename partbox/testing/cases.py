@@ -24,8 +24,9 @@ _shelf_by_key: dict[tuple[str, str], tuple[Shelf, Sessions]] = {}
 
 
 class _Partbox(unittest.TestCase):
-    """The base class of partbox's two test cases. `outbox` is the application's outbox, by default a new one. `dsn`
-    leads to the test's database."""
+    """The base class of partbox's two unittest test cases.
+
+    `outbox` is the application's outbox, by default a new one. `dsn` leads to the test's database."""
 
     outbox: ClassVar[Outbox | None] = None
     dsn: str
@@ -33,8 +34,9 @@ class _Partbox(unittest.TestCase):
 
     @classmethod
     def prepare(cls, dsn: str) -> None:
-        """Create the application's own tables in the database from which the tests' databases are cloned. Override it
-        as needed."""
+        """Create the application's own tables for the tests. Override it as needed.
+
+        The tables are created in the database from which the tests' databases are cloned."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -47,18 +49,21 @@ class _Partbox(unittest.TestCase):
 
 
 class PartboxTestCase(_Partbox):
-    """A unittest test case with a test kit in `self.kit`, the database's DSN in `self.dsn`, and an outbox in which
-    nothing has been published."""
+    """A unittest test case with an empty outbox in a test database of its own.
+
+    It has a test kit in `self.kit` and the database's DSN in `self.dsn`. Nothing has been published in the outbox."""
 
 
 class PartboxAsyncTestCase(_Partbox, unittest.IsolatedAsyncioTestCase):
-    """A unittest test case like PartboxTestCase for `async def` tests, which deliver events by `await
-    self.kit.drain_async()`."""
+    """A unittest test case with an empty outbox, for `async def` tests.
+
+    It is like PartboxTestCase. Its tests deliver events by `await self.kit.drain_async()`."""
 
 
 def _shelf(prepare: Prepare, schema: str) -> tuple[Shelf, Sessions]:
-    """Return the lender of databases for all test cases that need the same tables, on a server that runs until the
-    process ends."""
+    """Return the provider of test databases for all test cases that need the same tables.
+
+    They are on a server that runs until the process ends."""
     key = (f"{prepare.__module__}.{prepare.__qualname__}", schema)
     if key not in _shelf_by_key:
         if not _shelf_by_key:

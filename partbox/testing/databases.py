@@ -83,8 +83,10 @@ UNCHECKED = "set local session_replication_role = replica"
 
 @dataclass(frozen=True, slots=True)
 class DatabaseSnapshot:
-    """The content of a test database, for restoring it: the rows of all tables, the names of analysed tables, and the
-    values of sequences. Names are quoted for SQL."""
+    """The content of a test database, for restoring it after a test.
+
+    It has the rows of all tables, the names of analysed tables, and the values of sequences. Names are quoted for SQL.
+    """
 
     # Contents of the tables that are not empty, in the text form of COPY.
     rows: dict[str, bytes]
@@ -114,8 +116,7 @@ class DatabaseSnapshot:
         )
 
     def restore(self, conn: Conn) -> bool:
-        """Restore the rows that the database's tables had at the snapshot. Return False if more than rows has
-        changed."""
+        """Restore the rows of all tables to the snapshot. Return False if more than rows has changed."""
         conn.execute(ANYWHERE)
         written = conn.execute(WRITTEN).fetchall()
         if any(catalog or name in self.markers for name, catalog, _ in written):
@@ -145,8 +146,9 @@ class DatabaseSnapshot:
 
 @dataclass(slots=True)
 class LentDatabase:
-    """A database lent to a test, with the number of tests that it may still serve and the time since when its written
-    rows are counted."""
+    """A database in use by a test, with the number of tests that it may still serve.
+
+    It has the time since when its written rows are counted, too."""
 
     name: str
     settings: tuple[Any, ...] | None = None
@@ -155,8 +157,10 @@ class LentDatabase:
 
 
 class Shelf:
-    """A lender of test databases, one at a time, cloned from the database `template` on the server of `dsn`. The
-    connections of `sessions` may stay in the database, if their owner keeps them idle between two tests."""
+    """A provider of clean test databases, one at a time, cloned from a template database.
+
+    The template is the database `template` on the server of `dsn`. The connections of `sessions` may stay in the
+    database, if their owner keeps them idle between two tests."""
 
     def __init__(self, dsn: str, template: str, sessions: Sessions | None = None) -> None:
         self.dsn = dsn
@@ -168,7 +172,9 @@ class Shelf:
         self._database: LentDatabase | None = None
 
     def lend(self) -> str:
-        """Lend a test database in the state after migrations, restored or newly cloned, and return its DSN."""
+        """Provide a test database in the state after migrations, and return its DSN.
+
+        The database is restored or newly cloned."""
         # A session of an earlier test has entered the database again.
         if self._database is not None and self._end_sessions(self._database):
             self._discard()
@@ -176,7 +182,9 @@ class Shelf:
         return self._dsn(database)
 
     def take_back(self) -> None:
-        """End the loan of the test database: restore its rows once nobody is connected, or else drop it."""
+        """Take the test database back after a test: restore its rows, or drop it.
+
+        The rows are restored once nobody is connected. Otherwise the database is dropped."""
         assert self._database is not None
         self._database.uses -= 1
         kept = False
@@ -208,8 +216,8 @@ class Shelf:
         return database
 
     def _restore(self, database: LentDatabase) -> bool:
-        """Restore the test database's rows. Return False if more than rows has changed, so that it cannot be used
-        again."""
+        """Restore the test database's rows. Return False if it cannot be used again."""
+        # That is so if more than rows has changed.
         self._wait_disconnected(database)
         if self._admin.info.server_version < COUNTING_VERSION or self._settings(database) != database.settings:
             return False
@@ -224,8 +232,8 @@ class Shelf:
 
     @contextmanager
     def _session(self, database: LentDatabase) -> Iterator[Conn]:
-        """Yield a connection to the test database. The connection is kept, or has ended on the server too when the
-        block is over."""
+        """Yield a connection to the test database."""
+        # The connection is kept, or has ended on the server too when the block is over.
         if self._kept_sessions is not None:
             yield self._kept_sessions.own(self._dsn(database))
             return
@@ -236,8 +244,8 @@ class Shelf:
             time.sleep(CHECK_PAUSE)
 
     def _wait_disconnected(self, database: LentDatabase) -> None:
-        """Wait until nobody is connected to the test database, because sessions report only at their end which rows
-        they have written."""
+        """Wait until nobody is connected to the test database."""
+        # Sessions report only at their end which rows they have written.
         until = time.monotonic() + DISCONNECT_TIMEOUT
         while self._end_sessions(database):
             if time.monotonic() > until:
@@ -247,21 +255,22 @@ class Shelf:
             time.sleep(CHECK_PAUSE)
 
     def _end_sessions(self, database: LentDatabase) -> list[Any]:
-        """Terminate all sessions in the test database except the kept connections, and return the terminated
-        sessions."""
+        """Terminate all sessions in the test database except the kept connections, and return them."""
         kept_pids: Sequence[int] = [] if self._kept_sessions is None else self._kept_sessions.pids()
         return self._query(SESSIONS, database.name, list(kept_pids))
 
     def _settings(self, database: LentDatabase) -> tuple[Any, ...] | None:
-        """Return the state of the test database that is not in its own catalogs, such as its settings, to see whether a
-        test has changed it."""
+        """Return the test database's settings, to see whether a test has changed them.
+
+        They are the state that is not in the database's own catalogs."""
         return next(iter(self._query(SETTINGS, database.name)), None)
 
     def _query(self, question: LiteralString, *about: object) -> list[tuple[Any, ...]]:
         return self._execute_reconnecting(question, list(about)).fetchall()
 
     def _execute_reconnecting(self, statement: Any, values: list[object] | None = None) -> psycopg.Cursor[Any]:
-        """Execute a statement on the lender's connection, or on a new one if a test has terminated the present one."""
+        """Execute an SQL statement, on a new connection if the present one was terminated."""
+        # A test may have terminated it.
         try:
             return self._admin.execute(statement, values)
         except psycopg.OperationalError:
@@ -296,6 +305,7 @@ def _sequences(conn: Conn, names: list[str]) -> list[tuple[int, bool]]:
 
 
 def _statement(text: LiteralString, *names: str) -> sql.Composed:
-    """Convert a text into an SQL statement. Names in the text come from the database, which has quoted them already."""
+    """Convert a text into an SQL statement."""
+    # Names in the text come from the database, which has quoted them already.
     written = sql.SQL(", ").join(map(sql.SQL, names))  # pyright: ignore[reportArgumentType]
     return sql.SQL(text).format(written)

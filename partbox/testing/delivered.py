@@ -22,7 +22,9 @@ AnyInstance = TypeVar("AnyInstance", bound=Instance)
 
 
 class DeliveredFields(EventFields, total=False):
-    """The keyword arguments for building a delivered event by hand: the fields of the event and of its delivery."""
+    """The keyword arguments for building a delivered event by hand in a test.
+
+    They are the fields of the event and of its delivery."""
 
     attempt: int
     epoch: int
@@ -56,7 +58,7 @@ def delivered(  # noqa: PLR0913  public API: keyword arguments
     outbox: Outbox | None = None,
     **fields: Unpack[EventFields],
 ) -> DeliveredEvent[Any]:
-    """Build an event in the form in which a handler gets it, for a unit test that calls a handler directly.
+    """Build an event as a handler gets it, for a unit test that calls a handler directly.
 
     The event is an instance of an event class, an Event, or the arguments `(type, payload, **fields)` of one. The
     codecs of `outbox`, or default ones, encode and decode the payload. The payload of an instance comes back as its
@@ -100,5 +102,5 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def _moment(value: datetime | None) -> bytes | None:
-    """Convert a datetime into microseconds since 2000, the form in which the database sends times."""
+    """Convert a datetime into microseconds since 2000, as the database sends times."""
     return None if value is None else ((value - EPOCH) // timedelta(microseconds=1)).to_bytes(8, signed=True)

@@ -29,8 +29,10 @@ _NOT_PARAMETERS = ("context", "cursor_factory", "server_side_binding", "prepare_
 
 
 class PartboxMixin(_Case):
-    """A mixin for Django tests, placed before `TestCase` or `TransactionTestCase`. `outbox` is the application's
-    outbox, and `using` the alias of its database."""
+    """A mixin for Django tests that publish events or handle them.
+
+    It is placed before `TestCase` or `TransactionTestCase`. `outbox` is the application's outbox, and `using` the alias
+    of its database."""
 
     outbox: ClassVar[Outbox]
     using: ClassVar[str] = "default"
@@ -48,13 +50,15 @@ class PartboxMixin(_Case):
         self.kit.forget()
 
     def published(self, event_type: Any = None, **wanted: Any) -> Published:
-        """Return the published events that Django's connection sees, also in its open transaction. The result has the
-        form of `Kit.published`."""
+        """Return the events that the test has published, also in Django's open transaction.
+
+        They are the events that Django's connection sees. The result has the form of `Kit.published`."""
         return self.kit.published(event_type, conn=connections[self.using], **wanted)
 
     def drain(self, subscription: str = "default") -> Drained:
-        """Deliver the events that are due now, like `Kit.drain`. Raise PartboxError in a transaction, whose events no
-        worker sees."""
+        """Deliver the events that are due now. Raise PartboxError inside a transaction.
+
+        It works like `Kit.drain`. No worker sees the events of an open transaction."""
         if connections[self.using].in_atomic_block:
             raise PartboxError(
                 "drain() does not see what an open transaction has published, and a TestCase never commits its own: "
@@ -63,8 +67,9 @@ class PartboxMixin(_Case):
         return self.kit.drain(subscription)
 
     def handle(self, event_type: Any = None, **wanted: Any) -> Drained:
-        """Call the handlers with the published events that match, like `Kit.handle`: without the log, so that nothing
-        is parked or retried."""
+        """Call the handlers with the published events that match, without saving outcomes or retrying.
+
+        It works like `Kit.handle`: without the log, so that nothing is parked."""
         return self.kit.handle(*self.published(event_type, **wanted), conn=connections[self.using])
 
 

@@ -35,8 +35,9 @@ MOST = 10_000
 
 
 class Drainer:
-    """A helper of tests that delivers all due events of an outbox (a drain), in the caller's thread or beside the
-    caller's event loop."""
+    """A test helper that delivers all due events of an outbox, in the caller's thread or event loop.
+
+    Such a delivery is called a drain. It runs in the caller's thread or beside the caller's event loop."""
 
     def __init__(self, outbox: Outbox, dsn: str, sessions: Sessions | None = None) -> None:
         self.outbox = outbox
@@ -47,15 +48,17 @@ class Drainer:
         self._runner: asyncio.Runner | None = None
 
     def drain(self, subscription: str) -> Drained:
-        """Deliver all due events of a subscription in this thread. `async def` handlers run in an event loop that is
-        kept until `close`."""
+        """Deliver all due events of a subscription in this thread.
+
+        `async def` handlers run in an event loop that is kept until `close`."""
         if asyncio._get_running_loop() is not None:
             raise PartboxError("drain() would block the event loop that runs here: use `await kit.drain_async()`")
         return self._drain(subscription, self.await_it)
 
     async def drain_async(self, subscription: str) -> Drained:
-        """Deliver all due events of a subscription: `async def` handlers run in the caller's event loop and all others
-        in a thread."""
+        """Deliver all due events of a subscription, with `async def` handlers in the caller's event loop.
+
+        All other handlers run in a thread."""
         loop = asyncio.get_running_loop()
 
         def await_it(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -64,31 +67,36 @@ class Drainer:
         return await asyncio.to_thread(self._drain, subscription, await_it)
 
     def await_it(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine to its end in the event loop that is kept for drains."""
+        """Run a coroutine to its end in the event loop that is kept for test deliveries."""
         if self._runner is None:
             self._runner = asyncio.Runner()
         self._runner.run(coroutine)
 
     def connection(self, role: str = "membership") -> WatchedConnection:
-        """Return the database connection that drains use for this role, in autocommit. For use while no drain runs."""
+        """Return the autocommit database connection that test deliveries use for this role.
+
+        For use while no drain runs."""
         return self.sessions.get(self._dsn, self.outbox.settings, role)
 
     def effects(self) -> WatchedConnection:
-        """Return the database connection for transactional handlers. They may change its session, so that it is not
-        kept for the next test."""
+        """Return a database connection for transactional handlers.
+
+        They may change its session, so that it is not kept for the next test."""
         if self._effects is None or self._effects.closed:
             settings = self.outbox.settings
             self._effects = connect(self._dsn, lease=settings.lease, pooler=settings.pooler, name=NAME, lent=True)
         return self._effects
 
     def dsn_of_effects(self) -> str:
-        """Return the DSN for connections of `async def` transactional handlers. Everything else uses the connections of
-        the drains."""
+        """Return the DSN for connections of `async def` transactional handlers.
+
+        Everything else uses the connections of the drains."""
         return self._dsn
 
     def close(self) -> None:
-        """Close the event loop of the drains, and their database connections unless these are shared with other
-        kits."""
+        """Close the event loop and the database connections of test deliveries.
+
+        Connections that are shared with other kits stay open."""
         self._disconnect(self._keeps_sessions)
         runner, self._runner = self._runner, None
         if runner is not None:
@@ -112,7 +120,9 @@ class Drainer:
 
 
 class Drain:
-    """One delivery of all due events of a subscription in a test, on the database connections of `drainer`."""
+    """One delivery of all due events of a subscription in a test.
+
+    It uses the database connections of `drainer`."""
 
     def __init__(self, drainer: Drainer, subscription: str, await_it: Await) -> None:
         outbox = drainer.outbox
@@ -146,8 +156,10 @@ class Drain:
             self._transactor.one_by_one()
 
     def run(self) -> Drained:
-        """Deliver all due events, and return the outcome of each. The lifespan is entered before and left afterwards,
-        and its error is raised. An exception that ends a test, such as Ctrl-C or `pytest.fail`, passes through."""
+        """Deliver all due events, and return the outcome of each.
+
+        The lifespan is entered before and left afterwards, and its error is raised. An exception that ends a test, such
+        as Ctrl-C or `pytest.fail`, passes through."""
         lifespan = self._worker.lifespan
         lifespan.enter()
         try:
@@ -194,8 +206,8 @@ class Drain:
         self._checked = not self._drainer.sessions.is_first(log, self._schema)
 
     def _check(self) -> None:
-        """Make sure that no worker delivers from the database, and raise PartboxError if one does. Dead processes are
-        removed once their lease has ended."""
+        """Raise PartboxError if a worker delivers events from the database at the same time."""
+        # Dead processes are removed once their lease has ended.
         members = instances.members(self._conn, self._schema, self._subscription)
         for member in members:
             if member.left > 0:
@@ -211,8 +223,9 @@ class Drain:
         return statements.assign(self._conn, self._schema, self._subscription, self._me)
 
     def _run_round(self) -> bool:
-        """Claim partitions, read events, deliver them and save their outcomes, once. Return False if there was nothing
-        to do."""
+        """Take partitions, read and deliver their events, and save the outcomes, once. Return False if there were
+        none."""
+        # False means that there was nothing to do.
         self._poller.force_tick()
         has_read = self._poller.run_step(self._session)
         has_stepped = False
@@ -223,8 +236,9 @@ class Drain:
         return (self._save() or has_stepped or has_read) and self._recorder.fatal is None
 
     def _step(self) -> bool:
-        """Deliver the event with the lowest id, or hand the queue of its aggregate over to the transactional handlers.
-        Return False if no event is left."""
+        """Deliver the event with the lowest id. Return False if no event is left."""
+        # If the event is for a transactional handler, the queue of its aggregate is handed over to the transactional
+        # handlers.
         waiting = None if self._transactor is None else self._transactor.first()
         if waiting is None:
             return step_worker(self._worker)
@@ -260,8 +274,8 @@ class Drain:
             self._save()
 
     def _end_membership(self) -> Drained:
-        """Leave the subscription at the end of a drain, and return the outcomes, with the held events (which wait
-        behind another of their key) after them."""
+        """Leave the subscription after the delivery, and return the outcomes of all events."""
+        # The held events (which wait behind another of their key) come after the others.
         outcomes = self._recorder.outcomes
         held = self._list_held() if any(each.state not in ("done", "ignored") for each in outcomes) else []
         statements.leave(self._conn, self._schema, self._subscription, self._me)
@@ -284,8 +298,8 @@ class Drain:
             self._transactor.effects.close()
 
     def _release_owned(self) -> None:
-        """Release the owned partitions after an error, as a graceful stop does, so that no event becomes suspect of
-        having crashed the process."""
+        """Release the owned partitions after an error."""
+        # A graceful stop does the same. No event becomes suspect of having crashed the process by that.
         self._close_effects()
         try:
             conn = self._drainer.connection()

@@ -36,8 +36,9 @@ from partbox.testing.stepping import call_handlers
 
 
 class RecordingSink(Sink):
-    """A sink for tests that sends nothing: it keeps every message that it accepts in `messages`, in order. `delay` is
-    the number of seconds before it answers."""
+    """A sink for tests that records messages in `messages` instead of sending them.
+
+    It keeps every message that it accepts, in order. `delay` is the number of seconds before it answers."""
 
     def __init__(self, topic: str = DEFAULT, *, delay: float = 0.0) -> None:
         super().__init__(topic)
@@ -47,8 +48,9 @@ class RecordingSink(Sink):
         self._failures: deque[BaseException] = deque()
 
     def fail_next(self, error: BaseException, times: int = 1) -> None:
-        """Make the next `times` calls of `send` fail with this error, for all of their messages. DownstreamUnavailable
-        stands for an outage."""
+        """Make the next `times` calls of `send` fail with this error, for all of their messages.
+
+        DownstreamUnavailable stands for an outage."""
         _check_times(times)
         self._failures.extend([error] * times)
 
@@ -58,12 +60,12 @@ class RecordingSink(Sink):
         self._results.extend([UnrecoverableError(reason)] * times)
 
     def sent(self, topic: str | None = None, key: object = None) -> list[Message]:
-        """Return the recorded messages with this topic and this key. None stands for any topic or key."""
+        """Return the recorded messages with this topic and key. None stands for any."""
         wanted = None if key is None else str(key)
         return [each for each in self.messages if topic in (None, each.topic) and wanted in (None, each.key)]
 
     def clear(self) -> None:
-        """Forget the recorded messages, and cancel the failures that were ordered for the next sends."""
+        """Forget the recorded messages, and cancel the failures that were set up for the next sends."""
         self.messages.clear()
         self._results.clear()
         self._failures.clear()
@@ -78,8 +80,9 @@ class RecordingSink(Sink):
 
 
 class StandIn(Sink):
-    """A replacement for one of an application's sinks in a test. It sends its messages, with their topics, to a
-    recording sink."""
+    """A test replacement for one of an application's sinks, which records messages instead of sending them.
+
+    It sends its messages, with their topics, to a recording sink."""
 
     def __init__(self, original: Sink, recording: RecordingSink) -> None:
         super().__init__()
@@ -113,13 +116,15 @@ class _Fault:
 
 
 class Faults:
-    """An interceptor for tests that raises the ordered errors before a handler runs."""
+    """An interceptor for tests that raises prepared errors instead of running a handler.
+
+    The errors are raised before a handler runs."""
 
     def __init__(self) -> None:
         self._faults: deque[_Fault] = deque()
 
     def inject(self, event_type: Kind | None, error: Error, times: int) -> None:
-        """Make the next `times` deliveries of an event type fail with this error. None stands for any event type."""
+        """Make the next `times` deliveries of an event type fail with this error. None stands for any type."""
         if not isinstance(error, BaseException) and not (isinstance(error, type) and issubclass(error, BaseException)):
             raise TypeError(f"{error!r} is not an exception: give the one to raise")
         _check_times(times)
@@ -135,8 +140,8 @@ class Faults:
 
 
 def _override(outbox: Outbox, dsn: str, faults: Faults) -> Callable[[], None]:
-    """Make the outbox use a test's database, with ordered faults around its handlers, and return the function that
-    undoes this."""
+    """Make the outbox use a test's database, and return the function that undoes this."""
+    # The ordered faults are put around its handlers, too.
     before = dict(vars(outbox))
     outbox._database = OutboxDatabase(dsn, outbox.settings)
     outbox._hooks, outbox.handlers = copy(outbox._hooks), copy(outbox.handlers)
@@ -155,9 +160,10 @@ def _override(outbox: Outbox, dsn: str, faults: Faults) -> Callable[[], None]:
 
 
 class Kit:
-    """A test kit for an outbox: `with Kit(outbox, dsn) as kit:`. Until it closes, the outbox uses the database of
-    `dsn`, by default its own. Registrations made meanwhile are undone. A kit is for one thread or task at a time. The
-    connections of `sessions` stay open for the next kit."""
+    """A test kit for an outbox: `with Kit(outbox, dsn) as kit:`. It publishes and delivers events in a test database.
+
+    Until it closes, the outbox uses the database of `dsn`, by default its own. Registrations made meanwhile are undone.
+    A kit is for one thread or task at a time. The connections of `sessions` stay open for the next kit."""
 
     def __init__(self, outbox: Outbox, dsn: str | None = None, *, sessions: Sessions | None = None) -> None:
         self.outbox = outbox
@@ -184,8 +190,7 @@ class Kit:
         error: str | None = None,
         subscription: str = "default",
     ) -> int:
-        """Publish an event, put its record into a state (such as dead) as if delivery had led there, and return the
-        record's id.
+        """Publish an event and put it into a state such as dead, as if delivery had led there. Return its record id.
 
         `due` of a retrying, deferred or scheduled record is a time, or a length of time from now, by default 0. A dead
         record with a due time is still owed to the dead-letter hook. `attempts` is by default 1 for retrying, dead and
@@ -234,8 +239,9 @@ class Kit:
     async def published_async(
         self, event_type: Any = None, *, conn: Any, **fields: Unpack[FilterFields]
     ) -> Published[Any]:
-        """Return the events that the test has published so far, in order, as an asynchronous connection sees them, also
-        inside its open transaction."""
+        """Return the events that the test has published so far, in order, by an asynchronous connection.
+
+        Events in the open transaction of the connection are included."""
         chosen = find_psycopg(conn)
         if not isinstance(chosen, AsyncConnection):
             raise PartboxError("this connection is synchronous: use `kit.published(…)`")
@@ -244,7 +250,9 @@ class Kit:
         return Published(wanted, decode_events(rows, self.outbox.codecs))
 
     def drain(self, subscription: str = "default") -> Drained:
-        """Deliver the events that are due now, one by one, by id, in this thread, and return the outcome of each.
+        """Deliver the events that are due now, one by one in this thread, and return the outcome of each.
+
+        They are delivered by id.
 
         Due events that handlers publish are included. A retry waits for another drain, even if it is due at once.
         Uncommitted events are not seen. Raise RegistrationError if the subscription has no handler, and PartboxError if
@@ -252,12 +260,15 @@ class Kit:
         return self._drainer.drain(subscription)
 
     async def drain_async(self, subscription: str = "default") -> Drained:
-        """Deliver the events that are due now, and return the outcome of each. `async def` handlers run in this event
-        loop, all others in a thread."""
+        """Deliver the events that are due now, with `async def` handlers in this event loop, and return the outcomes.
+
+        All other handlers run in a thread. Each event has an outcome."""
         return await self._drainer.drain_async(subscription)
 
     def handle(self, *events: DeliveredEvent, conn: Any = None) -> Drained:
-        """Call the handlers of these events as a worker would, but without the log: nothing is parked or retried.
+        """Call the handlers of these events as a worker would, without saving outcomes or retrying.
+
+        The log is not used: nothing is parked.
 
         For events that no worker can see: from `published(conn=…)` in a transaction, or from `delivered(…)`. `conn` is
         for transactional handlers: a connection, or for handlers of SQLAlchemy a session or a connection of SQLAlchemy.
@@ -268,18 +279,21 @@ class Kit:
         return call_handlers(self.outbox, events, conn, self._drainer.await_it)
 
     def advance(self, seconds: float | timedelta | str) -> None:
-        """Let time pass for retries, deferred and delayed events, by moving their due times earlier. No clock
-        changes."""
+        """Move the due times of waiting events earlier, as if these seconds had passed. No clock changes.
+
+        The time passes for retries, deferred and delayed events."""
         statements.advance(self._connection(), self._schema, length("seconds", seconds))
 
     def fail_next(self, event_type: Kind | None, error: Error, times: int = 1) -> None:
-        """Make the next `times` deliveries of this event type fail with this error, before the handler runs. None
-        stands for any event type."""
+        """Make the next `times` deliveries of an event type fail with this error. None stands for any type.
+
+        The error is raised before the handler runs."""
         self._faults.inject(event_type, error, times)
 
     def give_state(self, state: Any) -> None:
-        """Give this object to handlers as the state, instead of the value that the outbox's lifespan yields. The
-        lifespan is not entered."""
+        """Give handlers this object as their state, instead of the value from the outbox's lifespan.
+
+        The lifespan is not entered."""
 
         def lifespan() -> Iterator[Any]:
             yield state
@@ -289,8 +303,9 @@ class Kit:
         handlers.process_lifespan = Lifespan(lifespan, is_async=False, state=before.state if before else UNKNOWN_STATE)
 
     def record_sinks(self) -> RecordingSink:
-        """Replace all sinks of the outbox by one sink that only records messages, and return it. Raise PartboxError if
-        the outbox has no sinks."""
+        """Replace all sinks by one that only records messages, and return it. Raise PartboxError without sinks.
+
+        The error comes if the outbox has no sinks."""
         sink, registered = RecordingSink(), self.outbox.handlers._registered
         sinks = {key: getattr(each.call, "__self__", None) for key, each in registered.items()}
         found = {key: StandIn(original, sink) for key, original in sinks.items() if isinstance(original, Sink)}
@@ -301,7 +316,9 @@ class Kit:
         return sink
 
     def forget(self) -> None:
-        """Empty the outbox, as if nothing was ever published, for a database that several tests share."""
+        """Empty the outbox, as if nothing was ever published.
+
+        This is for a database that several tests share."""
         statements.forget(self._connection(), self._schema)
 
     def close(self) -> None:

@@ -28,9 +28,11 @@ HANDLER_ERRORS = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Settled:
-    """The outcome of one event in a drain. `handler` is its name, or None if the event was held (not handed over).
-    `attempts` is the number counted so far, `due` the seconds until the next attempt, or None if none comes by itself.
-    `error` is the exception, `reason` its stored text or the handler's reason."""
+    """The outcome of one event that was delivered in a test.
+
+    `handler` is its name, or None if the event was held (not handed over). `attempts` is the number counted so far,
+    `due` the seconds until the next attempt, or None if none comes by itself. `error` is the exception, `reason` its
+    stored text or the handler's reason."""
 
     event: DeliveredEvent
     handler: str | None
@@ -56,17 +58,19 @@ class Settled:
 
 
 class Drained(list[Settled]):
-    """The outcomes of a drain (the delivery of all due events in a test), in the order of delivery, with held events
-    last."""
+    """The outcomes of all events that were delivered in a test, in the order of delivery.
+
+    The delivery of all due events in a test is a drain. Held events come last."""
 
     @property
     def states(self) -> list[State]:
-        """The state of each outcome, such as "done" or "dead", in the order of delivery."""
+        """The states of the events, such as "done" or "dead", in the order of delivery."""
         return [each.state for each in self]
 
     def of(self, event_type: str | Enum | type[Instance], aggregate_id: object = None) -> "Drained":
-        """Select the outcomes of the events of a type, named by a string or a class, and of an aggregate id if
-        given."""
+        """Select the outcomes of events of a type, and of an aggregate id if given.
+
+        The type is named by a string or a class."""
         named = type_name("event_type", event_type)
         wanted = None if aggregate_id is None else str(aggregate_id)
         return Drained(
@@ -74,8 +78,9 @@ class Drained(list[Settled]):
         )
 
     def assert_done(self) -> "Drained":
-        """Assert that the drain has outcomes and that all events are done, and return the outcomes. Otherwise raise
-        AssertionError, which lists them and has the exception of the first failed handler as its cause."""
+        """Assert that there are events and all are done, and return their outcomes. Raise AssertionError otherwise.
+
+        The error lists the outcomes and has the exception of the first failed handler as its cause."""
         if self and all(each.state == "done" for each in self):
             return self
         if not self:
@@ -90,8 +95,9 @@ class Drained(list[Settled]):
 
 
 class OutcomeRecorder(Observer):
-    """An observer for tests that records the outcome of each event of a drain, in order. `ran` has the ids of the
-    events."""
+    """An observer for tests that records the outcome of each delivered event, in order.
+
+    `ran` has the ids of the events of the drain."""
 
     def __init__(self) -> None:
         self.outcomes: list[Settled] = []

@@ -26,7 +26,7 @@ Payload = TypeVar("Payload", default=Any)
 
 
 class FilterFields(TypedDict, total=False):
-    """The keyword arguments, beside the event type, by which a test may filter published events."""
+    """The keyword arguments, beside the event type, by which a test can filter published events."""
 
     aggregate_type: str | Enum | None
     aggregate_id: str | int | UUID | None
@@ -34,8 +34,9 @@ class FilterFields(TypedDict, total=False):
 
 
 class EventFilter:
-    """A filter of published events by event type, aggregate and tenant, where None matches any. An int or UUID stands
-    for its text."""
+    """A filter of published events by event type, aggregate and tenant. None matches any.
+
+    An int or UUID stands for its text."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class EventFilter:
         return all(getattr(event, name) == value for name, value in self._fields.items())
 
     def with_payload_class(self, event: DeliveredEvent) -> DeliveredEvent:
-        """Return the event with its payload converted into an instance of the class that the filter names."""
+        """Return the event with its payload as an instance of the filter's class."""
         return event if self._cls is None else event.carrying(event.payload_as(self._cls))
 
     def __str__(self) -> str:
@@ -66,8 +67,9 @@ class EventFilter:
 
 
 class Published(list[DeliveredEvent[Payload]], Generic[Payload]):
-    """The published events that matched a filter, in the order in which they were published. `all` has all published
-    events. If the filter named a class, payloads are instances of it."""
+    """The published events that matched a filter, in the order of publishing.
+
+    `all` has all published events. If the filter named a class, payloads are instances of it."""
 
     def __init__(self, wanted: EventFilter, events: Sequence[DeliveredEvent]) -> None:
         super().__init__(map(wanted.with_payload_class, filter(wanted.matches, events)))
@@ -80,14 +82,15 @@ class Published(list[DeliveredEvent[Payload]], Generic[Payload]):
         return [event.payload for event in self]
 
     def one(self) -> DeliveredEvent[Payload]:
-        """Return the only published event that matched the filter. Raise AssertionError, which lists the published
-        events, if none or more than one matched."""
+        """Return the only published event that matched. Raise AssertionError if none or several matched.
+
+        The error lists the published events."""
         if len(self) != 1:
             raise AssertionError(f"{len(self) or 'no'} {self._wanted}, not one; {self._describe_all()}")
         return self[0]
 
     def __repr__(self) -> str:
-        """Return the list of published events as a text, which a failing `assert` shows."""
+        """Return a list of the published events as text, shown by a failing `assert`."""
         return (
             f"<{len(self)} {self._wanted}:\n{format_events(self)}\n>"
             if self
@@ -99,13 +102,17 @@ class Published(list[DeliveredEvent[Payload]], Generic[Payload]):
 
 
 def decode_events(rows: Iterable[Row], codecs: Decoder, subscription: str = "default") -> list[DeliveredEvent]:
-    """Convert rows of the record table into events as a handler would get them, with epoch 0."""
+    """Convert rows of the record table into events as a handler gets them.
+
+    Their epoch is 0."""
     claim = ClaimContext(0, subscription, codecs)
     return [DeliveredEvent(row, claim) for row in rows]
 
 
 def format_events(events: Sequence[DeliveredEvent]) -> str:
-    """Return a text with a line for each event, including its payload, which tests may show."""
+    """Return a text with one line for each event, including its payload.
+
+    Tests may show payloads."""
     lines = [f"  {_line(event)}" for event in events[:MOST]]
     return "\n".join(lines) + (f"\n  and {len(events) - MOST} more" if len(events) > MOST else "")
 

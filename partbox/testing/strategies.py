@@ -34,13 +34,16 @@ _PAST, _FUTURE = datetime(2000, 1, 2), datetime(2500, 1, 1)
 
 
 def aggregate_ids(max_size: int = MAX_ID // 4) -> SearchStrategy[str]:
-    """Return a Hypothesis strategy that generates aggregate ids, the empty text included, of at most `max_size`
-    characters."""
+    """Return a Hypothesis strategy that generates aggregate ids of at most `max_size` characters.
+
+    The empty text is included."""
     return _texts(max_size=max_size)
 
 
 def aggregate_types(max_size: int = MAX_NAME) -> SearchStrategy[str]:
-    """Return a Hypothesis strategy that generates aggregate types, the type of events without an aggregate included."""
+    """Return a Hypothesis strategy that generates aggregate types.
+
+    The type of events without an aggregate is included."""
     return st.just(GLOBAL) | _texts(min_size=1, max_size=max_size)
 
 
@@ -55,24 +58,28 @@ def idempotency_keys() -> SearchStrategy[str]:
 
 
 def headers(max_size: int = 8, *, full: bool = False) -> SearchStrategy[dict[str, str]]:
-    """Return a Hypothesis strategy that generates at most `max_size` event headers within their common limit of 64 KiB.
-    With `full`, some fill the limit, and Hypothesis warns about their size when it prints them."""
+    """Return a Hypothesis strategy that generates at most `max_size` valid event headers.
+
+    They are within their common limit of 64 KiB. With `full`, some fill the limit, and Hypothesis warns about their
+    size when it prints them."""
     names = _texts().filter(lambda name: not name.lower().startswith(HEADER_PREFIX))
     some = st.dictionaries(names, _texts(), max_size=max_size).filter(lambda given: _size(given) <= MAX_HEADERS)
     return some | st.builds(_full, names, _CHARACTERS) if full else some
 
 
 def json_values(max_leaves: int = 10) -> SearchStrategy[Any]:
-    """Return a Hypothesis strategy for JSON values that come back equal after publishing: None, bools, 64-bit integers,
-    finite floats, texts, lists, dicts."""
+    """Return a Hypothesis strategy for JSON values that come back equal after publishing.
+
+    They are None, bools, 64-bit integers, finite floats, texts, lists, dicts."""
     floats = st.floats(allow_nan=False, allow_infinity=False)
     leaves = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | floats | _texts()
     return st.recursive(leaves, _nested, max_leaves=max_leaves)
 
 
 def payloads(max_leaves: int = 10) -> SearchStrategy[Any]:
-    """Return a Hypothesis strategy for event payloads without a content type that come back equal after delivery: JSON
-    values or bytes."""
+    """Return a Hypothesis strategy for event payloads that come back equal after delivery.
+
+    They are JSON values or bytes, without a content type."""
     return json_values(max_leaves) | st.binary()
 
 
@@ -87,9 +94,10 @@ def moments() -> SearchStrategy[datetime]:
 
 
 def events(*, delayed: bool = False, **fields: SearchStrategy[Any]) -> SearchStrategy[Event]:
-    """Return a Hypothesis strategy for events with any mixture of fields. `fields` are your own strategies, by the name
-    of a field of `Event`. With `delayed`, some events are delayed, even to the far future, so that a test that drains
-    may never see them."""
+    """Return a Hypothesis strategy that generates events with any mixture of fields.
+
+    `fields` are your own strategies, by the name of a field of `Event`. With `delayed`, some events are delayed, even
+    to the far future, so that a test that drains may never see them."""
     own: dict[str, SearchStrategy[Any]] = {
         "event_type": event_types(),
         "payload": payloads(),
@@ -118,8 +126,8 @@ def _nested(inner: SearchStrategy[Any]) -> SearchStrategy[Any]:
 
 
 def _waiting(fields: dict[str, SearchStrategy[Any]]) -> SearchStrategy[dict[str, Any]]:
-    """Generate event fields with a time to wait for before delivery: a delay, or a moment not before the event
-    occurred."""
+    """Generate event fields that delay the delivery: a duration, or a point in time."""
+    # The moment is not before the event occurred.
     delays = st.timedeltas(timedelta(microseconds=1), MAX_DELAY)
     before = st.datetimes(_FIRST, _PAST - timedelta(days=2), timezones=_ZONES)
     after = st.datetimes(_PAST, _LAST, timezones=_ZONES)
@@ -137,7 +145,7 @@ def _event(fields: dict[str, Any]) -> Event:
 
 
 def _full(name: str, character: str) -> dict[str, str]:
-    """Return one header that is so long that it leaves hardly any of the common limit of all headers."""
+    """Return one header that is almost as long as the limit for all headers."""
     return {name: character * ((MAX_HEADERS - len(name.encode())) // len(character.encode()))}
 
 

@@ -55,14 +55,14 @@ _URL = re.compile(r"postgres(?:ql)?://", re.IGNORECASE)
 
 
 def bare(text: str) -> str:
-    """Strip white space and a byte order mark from both ends of a text, such as a DSN. A secret often ends with a line
-    break, which libpq would take for a part of the last value of a URL."""
+    """Strip white space and a byte order mark from both ends of a text, such as a DSN."""
+    # A secret often ends with a line break, which libpq would take for a part of the last value of a URL.
     return text.strip().removeprefix(BYTE_ORDER_MARK).strip()
 
 
 def parts(dsn: str) -> dict[str, str]:
-    """Parse a database connection string (DSN) and return its parameters as texts by name. Raise SettingsError, which
-    quotes no part of the DSN, if the DSN cannot be read."""
+    """Parse a database connection string into a dict of parameters. Raise SettingsError if it is unreadable."""
+    # The error quotes no part of the DSN.
     dsn = bare(dsn)
     # libpq would stop reading at the null character.
     if "\0" in dsn:
@@ -84,19 +84,21 @@ def parts(dsn: str) -> dict[str, str]:
 
 
 def connect_share(whole: float, given: dict[str, str]) -> int:
-    """Divide the time for connecting among the servers of a DSN, so that a dead server leaves time for the others, and
-    return the seconds for each. The result is at least 2, which is the minimum of libpq."""
+    """Divide the connect timeout among the servers of a DSN, and return the seconds for each, at least 2."""
+    # A dead server so leaves time for the others. 2 seconds are the minimum of libpq.
     servers = max(given.get(name, "").count(",") + 1 for name in ("host", "hostaddr"))
     return max(2, int(whole / servers))
 
 
 def unreadable(reason: str) -> SettingsError:
-    """Return the SettingsError for a DSN that cannot be used, with a remedy. `reason` completes "it has"."""
+    """Return the SettingsError for a DSN that cannot be used, with a remedy."""
+    # `reason` completes "it has".
     return SettingsError(f"the DSN cannot be read: it has {reason}: {REMEDY}")
 
 
 def shown(dsn: str) -> str:
-    """Return a DSN for display, with its secrets masked. If the secrets cannot be located, return only the mask."""
+    """Return a database connection string for display, with its secrets masked."""
+    # If the secrets cannot be located, only the mask is returned.
     if dsn.startswith("embedded:"):
         return dsn
     text = masked(dsn)
@@ -108,8 +110,8 @@ def shown(dsn: str) -> str:
 
 
 def check_ports(url: str) -> None:
-    """Raise SettingsError unless each port in a URL is a number from 1 to 65535. The port is not quoted: it may be part
-    of a password."""
+    """Raise SettingsError unless each port in a URL is a number from 1 to 65535."""
+    # The port is not quoted: it may be part of a password.
     for server in urlsplit(url).netloc.rpartition("@")[2].split(","):
         port = server.rpartition("]")[2].partition(":")[2]
         if port and not (port.isascii() and port.isdecimal() and 0 < int(port[:6]) <= LAST_PORT):
@@ -120,8 +122,8 @@ def check_ports(url: str) -> None:
 
 
 def query_of(url: str, known: Collection[str] | None = None) -> dict[str, str]:
-    """Parse the options in the query of a URL, the part after the "?". Raise SettingsError for one that is repeated,
-    empty or not `known`. All options are allowed if `known` is None."""
+    """Parse the query options of a URL. Raise SettingsError if one is repeated, empty or unknown."""
+    # The query is the part after the "?". All options are allowed if `known` is None.
     place, mark, _ = url.partition("#")
     parts, where = urlsplit(place), masked_url(place)
     if mark:
@@ -144,8 +146,9 @@ def query_of(url: str, known: Collection[str] | None = None) -> dict[str, str]:
 
 
 def option_name(name: str) -> str:
-    """Return the name of a URL option for an error message. It is masked unless it looks like a name, because it may be
-    part of a password."""
+    """Return the name of a URL option for an error message, masked unless it looks like a name.
+
+    It may be part of a password."""
     return name if _OPTION.fullmatch(name) else MASK
 
 
@@ -154,7 +157,9 @@ def _reason(said: str) -> str:
 
 
 def _hint(dsn: str) -> str:
-    """Return a hint about a misspelt key in a DSN, or "". It contains no other part of the DSN."""
+    """Return a hint about a misspelt key in a DSN, or "".
+
+    It contains no other part of the DSN."""
     known = [each.keyword.decode() for each in pq.Conninfo.get_defaults()]
     for name in _KEY.findall(dsn.partition("?")[2] if _URL.match(dsn) else dsn):
         if name not in known and (near := hint(name, known, "", likeness=0.75)):
@@ -163,8 +168,8 @@ def _hint(dsn: str) -> str:
 
 
 def _misread_sign(dsn: str, found: dict[str, str]) -> str | None:
-    """Check whether libpq has parsed a DSN in another way than intended, as after an unescaped "@" in a password.
-    Return the sign of that as text, or None."""
+    """Return a sign that libpq has misread a DSN, as after an unescaped "@" in a password, or None."""
+    # The sign is a text.
     url = _URL.match(dsn)
     if url is not None:
         if re.search(r"\s", dsn):
@@ -183,7 +188,7 @@ def _misread_sign(dsn: str, found: dict[str, str]) -> str | None:
 
 
 def database_names(dsns: Sequence[str]) -> list[str]:
-    """Return a name for each DSN for display: the database, with host and port only if databases have equal names."""
+    """Return a display name for each DSN: the database, with host and port only if names would be equal."""
     given = [_read(dsn) for dsn in dsns]
     short = [_short_name(each) for each in given]
     names = [

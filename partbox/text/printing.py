@@ -13,7 +13,8 @@ _module, _qualname = vars(type)["__module__"].__get__, vars(type)["__qualname__"
 
 
 def text_of(value: object) -> str:
-    """Convert any object to a plain `str`. If its str() fails, return a text with the name of the error instead."""
+    """Convert any object to a plain `str`, even if its str() fails."""
+    # The text then has the name of the error.
     try:
         # The result may be an instance of a subclass of str, whose methods may do anything.
         return str.__str__(str(value))
@@ -23,25 +24,25 @@ def text_of(value: object) -> str:
 
 
 def error_name(error: BaseException) -> str:
-    """Return the name of an error's class, with its module unless that is builtins or __main__."""
+    """Return the qualified name of an error's class. Builtins and __main__ are not named as modules."""
     kind = type(error)
     home, name = _module(kind), _qualname(kind)
     return name if home in ("builtins", "__main__") or type(home) is not str else f"{home}.{name}"
 
 
 def printable(text: str) -> str:
-    """Escape the unprintable characters of a text, except line breaks, as Python escapes them."""
+    """Escape the unprintable characters of a text, except line breaks, as Python does."""
     return _escaped(text, lambda character: character.encode("unicode_escape", "surrogatepass").decode())
 
 
 def printable_json(text: str) -> str:
-    """Escape the unprintable characters of a JSON text, except line breaks, as JSON escapes them."""
+    """Escape the unprintable characters of a JSON text, except line breaks, as JSON does."""
     return _escaped(text, lambda character: dumps(character)[1:-1])
 
 
 def printable_line(text: str, most: int = MAX_SHOWN) -> str:
-    """Shorten a text to `most` characters, and escape its unprintable characters and line breaks, so that it prints as
-    one line."""
+    """Shorten a text to `most` characters and escape it, so that it prints as one line."""
+    # Unprintable characters and line breaks are escaped.
     line = text if len(text) <= most else f"{text[: most - 1]}…"
     return printable(line).replace("\n", "\\n")
 
@@ -53,7 +54,7 @@ def first_few(numbers: Sequence[int], most: int = 8) -> str:
 
 
 def visible(text: str) -> str:
-    """Make a name, an id or a message fit for a line of text: shortened if long, escaped if not printable."""
+    """Make a name, an id or a message fit for one printed line: shortened if long, escaped if unprintable."""
     cut = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
     return cut if cut.isprintable() else ascii(cut)[1:-1]
 

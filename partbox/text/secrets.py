@@ -87,8 +87,8 @@ _HEADER: Final = re.compile(
 
 
 def masked(text: str) -> str:
-    """Replace every secret in a text, such as passwords and tokens, by a mask. Text that is masked already does not
-    change."""
+    """Replace every secret in a text, such as a password or token, by a mask."""
+    # Text that is masked already does not change.
     text = _KNOWN_FORM.sub(MASK, _USER_ALONE.sub(rf"\1{MASK}@", _TOKEN.sub(_without_password, text)))
     text = _SCHEME.sub(_masked_scheme, _TUPLE.sub(_masked_tuple, _masked_pairs(text)))
     return _UNREAD.sub(rf"\1{MASK}", _IN_QUERY.sub(rf"\1{MASK}", text))
@@ -100,25 +100,27 @@ def masked_or_none(text: str | None) -> str | None:
 
 
 def masked_headers(headers: Mapping[str, Any]) -> dict[str, str]:
-    """Return headers as texts in which secrets are replaced by a mask: the whole value of a header with the name of a
-    secret, and secrets within other values."""
+    """Return event headers as texts, with secrets replaced by a mask."""
+    # The whole value of a header with the name of a secret is masked, and so are secrets within other values.
     return {name: _masked_value(name, str(value)) for name, value in headers.items()}
 
 
 def masked_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields with values of any kind, in which secrets are replaced by a mask. Texts are treated as header
-    values, other values stay unchanged."""
+    """Mask the secrets in the text values of a dict. Other values stay unchanged."""
+    # Texts are treated as header values.
     return {name: _masked_value(name, each) if isinstance(each, str) else each for name, each in fields.items()}
 
 
 def is_secret(name: str) -> bool:
-    """Return True if a name, such as a key of a connection string, is the name of a secret (a password, a token)."""
+    """Return True if a key, such as "password", names a secret."""
+    # A key of a connection string is an example of a name. A secret is for instance a password or a token.
     return _PAIR.match(f"{name}=x") is not None
 
 
 def masked_url(url: str) -> str:
-    """Return the URL of a broker or a webhook with password, token and secrets in the query masked. All values in the
-    query of a webhook are masked, because its names can be anything."""
+    """Mask the password, tokens and other secrets in the URL of a broker or a webhook."""
+    # Secrets in the query are masked. All values in the query of a webhook are masked, because its names can be
+    # anything.
     place, mark, query = _NAME_ALONE.sub(rf"\1{MASK}@", masked(url)).partition("?")
     is_webhook = place.lower().startswith("http")
     return place + mark + "&".join(_without_value(each, is_webhook) for each in query.split("&"))
@@ -134,15 +136,15 @@ def _without_value(pair: str, always: bool) -> str:
 
 
 def _without_password(token: re.Match[str]) -> str:
-    """Mask the password of a URL in the matched word. Only the part up to the last "@" is searched, since nothing
-    matches behind it and a search there takes quadratic time."""
+    # Only the part up to the last "@" is searched, since nothing matches behind it and a search there takes quadratic
+    # time.
     end = token[0].rfind("@") + 1
     return _IN_URL.sub(rf"\1:{MASK}@", token[0][:end]) + token[0][end:]
 
 
 def _masked_pairs(text: str) -> str:
-    """Mask the values of secrets that are named, such as "password=…". This is a loop instead of `sub`, because the
-    text after prose, and the rest of a cookie's line, must be searched as well."""
+    # This is a loop instead of `sub`, because the text after prose, and the rest of a cookie's line, must be searched
+    # as well.
     parts, done, at = [], 0, 0
     while (found := _PAIR.search(text, at)) is not None:
         at = found.end("between")
@@ -160,8 +162,8 @@ def _end_of_value(found: re.Match[str]) -> int:
 
 
 def _is_prose(found: re.Match[str]) -> bool:
-    """Return True if the value that follows a secret's name is no secret: it is empty, or words about a secret after a
-    colon."""
+    """Return True if the value after a secret's name is ordinary words and no secret."""
+    # The value is empty, or words about a secret after a colon.
     name, between, value = found.group("name", "between", "value")
     if value.strip("\\\"'").rstrip(",;)}]").lower() in _NOTHING:
         return True

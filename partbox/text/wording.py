@@ -14,8 +14,9 @@ MOST = 8  # names that are listed
 
 
 class NodeProcess(Protocol):
-    """The interface of a worker process whose node is named. `supervisor` is the id of its parent process, or None if
-    its version does not report it."""
+    """The interface of a worker process for which a host's display name is built.
+
+    `supervisor` is the id of its parent process, or None if its version does not report it."""
 
     @property
     def instance_id(self) -> UUID: ...
@@ -32,7 +33,8 @@ def in_short(text: str, most: int = 120) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """Combine a number and a noun, in the singular or plural: "1 record", "1,234 records" or "2 processes"."""
+    """Format a number with its noun in the singular or plural, such as "1 record" or "2 processes"."""
+    # Large numbers have commas: "1,234 records".
     return f"{number:,} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
 
 
@@ -42,7 +44,8 @@ def several(names: Sequence[str], most: int = 5) -> str:
 
 
 def size(count: int) -> str:
-    """Format a number of bytes for display: "812 B", "64 kB", "3.4 GB". A kB is 1,024 bytes, as in PostgreSQL."""
+    """Format a number of bytes for display: "812 B", "64 kB", "3.4 GB". A kB is 1,024 bytes."""
+    # PostgreSQL counts so as well.
     amount, unit = float(count), "B"
     for larger in ("kB", "MB", "GB", "TB"):
         if amount < 1024:
@@ -85,8 +88,8 @@ def brief(length: float | None) -> str:
 def command(
     words: str, schema: str, subscription: str | None = None, *arguments: str, options: Sequence[str] = ()
 ) -> str:
-    """Build the text of a partbox command, in backticks, that can be copied into a shell. Options select the schema and
-    the subscription if they are not the default."""
+    """Build a partbox command line in backticks that can be copied into a shell."""
+    # Options select the schema and the subscription if they are not the default.
     parts = ["partbox", *words.split(), *options]
     if subscription not in (None, "default"):
         parts += ["--subscription", str(subscription)]
@@ -98,8 +101,9 @@ def command(
 
 
 def hint(name: str, known: Iterable[str], otherwise: str | None = None, likeness: float = 0.6) -> str:
-    """Return a hint about a wrong name, to follow a colon: "did you mean" with a similar known name, else `otherwise`,
-    else a list of all known names."""
+    """Return a "did you mean" hint for a wrong name, or a list of the known names."""
+    # The text follows a colon. Without a similar known name, it is `otherwise`. The list of all known names is the last
+    # resort.
     names = [*known]
     if near := get_close_matches(name, names, n=1, cutoff=likeness):
         return f"did you mean {near[0]!r}?"
@@ -109,8 +113,8 @@ def hint(name: str, known: Iterable[str], otherwise: str | None = None, likeness
 
 
 def no_subscription(name: str, schema: str, others: Sequence[str]) -> str:
-    """Return the error message for a subscription that does not exist, with a remedy. `others` are the subscriptions of
-    the schema."""
+    """Return the error message for a subscription that does not exist, with a remedy."""
+    # `others` are the subscriptions of the schema.
     said = f"subscription {name!r} does not exist in schema {schema!r}"
     create = f"`partbox subscription create {shlex.quote(name)}`"
     if not others:
@@ -120,17 +124,17 @@ def no_subscription(name: str, schema: str, others: Sequence[str]) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """List names in quotes and count those beyond the eighth: "'a', 'b' and 3 more"."""
+    """List up to eight names in quotes and count the others: "'a', 'b' and 3 more"."""
     return several([*map(repr, names)], MOST)
 
 
 def node_names(processes: Iterable[NodeProcess]) -> dict[UUID, str]:
-    """Return the display name of each process's node by instance id: the host, such as "web-1", or "web-1 (2)" for the
-    second supervisor on that host.
+    """Return the display name of each process's host, such as "web-1", by the process's instance id.
 
     A host may have several supervisors, whose processes all have its name. Supervisors are numbered in the order of
     their start, which is the order of their ids (UUIDv7), so a number changes only when an earlier supervisor is gone.
     Processes without a supervisor id count as one node, the first."""
+    # "web-1 (2)" stands for the second supervisor on that host.
     found = list(processes)
     known: dict[str, set[UUID | None]] = {}
     for each in found:

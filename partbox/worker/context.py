@@ -24,8 +24,10 @@ def _ignore_signal(*_: object) -> None: ...
 
 @dataclass(slots=True)
 class Signals:
-    """Callbacks by which the parts of one worker report refused saves, broken connections and fatal errors to each
-    other. They run in the reporting thread, and `worker.py` sets the receivers."""
+    """Callbacks by which the parts of one worker report serious problems to each other.
+
+    The problems are refused saves, broken connections and fatal errors. The callbacks run in the reporting thread, and
+    `worker.py` sets the receivers."""
 
     # A save was refused because these partitions are not owned any more. Called by the saving thread, without the lock.
     report_refused: Callable[[Sequence[Tenure]], object] = _ignore_signal
@@ -39,8 +41,9 @@ class Signals:
 
 @dataclass(frozen=True)
 class Context:
-    """The objects that the parts of one worker share, such as settings, engine and observers. `dsn` is called for each
-    new connection."""
+    """The objects that the parts of one worker share, such as settings, engine and observers.
+
+    `dsn` is called for each new connection."""
 
     settings: Settings
     dsn: Callable[[], str]
@@ -63,17 +66,19 @@ class Context:
 
     @cached_property
     def log(self) -> Callable[..., None]:
-        """A function that logs a named event through the worker's logger, with the subscription as a field
-        (`log_event`)."""
+        """A function that logs a named event, with the subscription as a field.
+
+        It uses the worker's logger (`log_event`)."""
         return partial(log_event, logging.getLogger("partbox.worker"), subscription=self.subscription)
 
     @cached_property
     def limits(self) -> HandlerLimits:
-        """The rate and concurrency limits of the handlers, which operators may change while the worker runs."""
+        """The rate and concurrency limits of the handlers. Operators may change them while the worker runs."""
         return HandlerLimits(self.routes, self.engine.limits)
 
     def log_partitions(self, name: str, text: str, numbers: Sequence[int], *more: object, **fields: object) -> None:
-        """Log a named event that concerns several partitions. The placeholders of `text` take the count of partitions,
-        the first few of their numbers, and the values of `more`."""
+        """Log a named event that concerns several partitions."""
+        # The placeholders of `text` take the count of partitions, the first few of their numbers, and the values of
+        # `more`.
         what, some = counted(len(numbers), "partition"), first_few(numbers)
         self.log(name, text, what, some, *more, partitions=len(numbers), **fields)

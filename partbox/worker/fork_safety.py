@@ -18,14 +18,15 @@ _fork_hooks: set[WeakMethod[Callable[[], None]]] = set()
 
 
 def call_when_forked(hook: Callable[[], None]) -> None:
-    """Register a bound method that is called in each forked child of this process, as long as the method's object
-    lives."""
+    """Register a bound method to be called in each forked child of this process.
+
+    It is called as long as the method's object lives."""
     _fork_hooks.add(WeakMethod(hook, _fork_hooks.discard))
 
 
 def exit_forked(result: object) -> NoReturn:
-    """End a process that a handler has forked, when the handler returns in it. The exit code follows from `result`, the
-    handler's value or exception."""
+    """End a forked child process when the event handler that forked it returns in it."""
+    # The exit code follows from `result`, the handler's value or exception.
     code: Any = 0
     if isinstance(result, SystemExit):
         code = result.code or 0
@@ -39,8 +40,7 @@ def exit_forked(result: object) -> NoReturn:
 
 
 def _write_stderr(text: str) -> None:
-    """Write text directly to the descriptor of stderr, because another thread may have held the lock of `sys.stderr` at
-    the fork."""
+    # The descriptor is used directly, because another thread may have held the lock of `sys.stderr` at the fork.
     with suppress(OSError):
         os.write(2, text.encode(errors="backslashreplace"))
 

@@ -30,8 +30,9 @@ EventValue = Callable[[DeliveredEvent], object]
 
 
 class HandlerLimits:
-    """The rate and concurrency limits of a worker's handlers by handler name, as `declared` in the code and as
-    `in_force` now. Transactional handlers never have a limit."""
+    """The rate and concurrency limits of a worker's handlers, by handler name.
+
+    They are kept as `declared` in the code and as `in_force` now. Transactional handlers never have a limit."""
 
     def __init__(self, routes: Routes[Endpoint], turns: LimitPermits) -> None:
         self._routes = routes
@@ -44,8 +45,9 @@ class HandlerLimits:
         self._unfit_logged: set[str] = set()
 
     def override(self, others: Mapping[str, Limit]) -> None:
-        """Replace the limits in force by the limits in `others`. A handler missing there gets its declared limit;
-        `Limit()` lifts a declared limit; a limit without `by` keeps the declared `by`. Any thread may call this."""
+        """Replace the handler limits in force by the limits in `others`. Any thread may call this."""
+        # A handler missing there gets its declared limit; `Limit()` lifts a declared limit; a limit without `by` keeps
+        # the declared `by`.
         given = {
             name: replace(declared, **_overridden_fields(others.get(name, declared)))
             for name, declared in self.declared.items()
@@ -59,13 +61,13 @@ class HandlerLimits:
         self._turns.set_limits(self.in_force, time.monotonic())
 
     def list_waits(self) -> Sequence[LimitWait]:
-        """Return how many events wait because of a handler's limit, by handler and limit value, and since when the
-        first of them waits."""
+        """Return how many events wait because of a handler's limit, and since when."""
+        # The waits are listed by handler and limit value, each with the time at which its first event began to wait.
         return self._turns.waits()
 
     def set_limit_keys(self, lane: Lane) -> None:
-        """Compute the values by which the first events of a lane (the queue of one key) are limited, calling the
-        application's `by` once for each event. The lane's runner calls this without the engine's lock."""
+        """Compute the value by which each of the first events of a lane (queue of one key) is limited."""
+        # The application's `by` is called once for each event. The lane's runner calls this without the engine's lock.
         for event in self._turns.list_without_key(lane, self._lookahead):
             if (limit_key := self._find_limit_key(event)) is not None:
                 event.limit_key = limit_key
@@ -74,8 +76,6 @@ class HandlerLimits:
         return [each for each in self._routes.registered() if each.kind is not RunKind.TRANSACTIONAL]
 
     def _find_limit_key(self, event: DeliveredEvent) -> LimitKey | None:
-        """Return the handler name and value under which the event counts toward a limit, or None if its handler has no
-        limit."""
         endpoint = self._routes[event.record[ROUTE]]
         name = endpoint.handler.name
         value = self._value_getters.get(name)

@@ -25,8 +25,10 @@ STOP_LIMIT = (1.0, 3)
 
 
 class Session(NamedTuple):
-    """The database connections of one worker: the poller's own connection, and the connections that it lends to the
-    saver and, if needed, to the transactor (the thread of transactional handlers)."""
+    """The database connections of one worker.
+
+    They are the poller's own connection, and the connections that it lends to the saver and, if needed, to the
+    transactor (the thread of transactional handlers)."""
 
     reading: WatchedConnection
     saving: WatchedConnection
@@ -37,8 +39,8 @@ class Session(NamedTuple):
         return list(dict.fromkeys(conn for conn in self if conn is not None))
 
     def begin_incarnation(self, schema: str) -> None:
-        """Record which start of the server and which tables the new connections belong to, so that a later change is
-        noticed. Must run before anything else is read."""
+        """Record which server start and which tables the new connections see, to notice a later change."""
+        # This must run before anything else is read.
         began, baseline = server_incarnation.begin(self.reading, schema), proof.begin(self.reading, schema)
         for conn in self.connections:
             server_incarnation.note(conn, began)
@@ -46,8 +48,9 @@ class Session(NamedTuple):
 
 
 class SessionFactory:
-    """The factory that opens and configures the database connections of one worker process. Only the poller's thread
-    uses it, except for `limit_statements`."""
+    """The factory that opens and configures the database connections of one worker process.
+
+    Only the poller's thread uses it, except for `limit_statements`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -55,8 +58,8 @@ class SessionFactory:
         self._open_connections: list[WatchedConnection] = []
 
     def open(self, stack: ExitStack, close_effects: Callable[[WatchedConnection], None] | None) -> Session:
-        """Open the connections of a worker, which `stack` closes. If `close_effects` is given, transactional handlers
-        get a connection of their own."""
+        """Open the database connections of a worker; `stack` closes them."""
+        # If `close_effects` is given, transactional handlers get a connection of their own.
         reading = stack.enter_context(self._connect("poller", prepared=True))
         saving = stack.enter_context(self._connect("saver", prepared=True))
         effects = None
@@ -73,8 +76,8 @@ class SessionFactory:
         return session
 
     def limit_statements(self, seconds_left: float) -> None:
-        """Shorten the time limit of SQL statements, so that a worker that must stop within `seconds_left` detects a
-        hung connection. Any thread may call this."""
+        """Shorten the time limit of SQL statements to detect a hung connection sooner. Any thread may call this."""
+        # The worker must stop within `seconds_left`.
         self._statement_limit = min(self._statement_limit, max(STOP_LIMIT[0], seconds_left / STOP_LIMIT[1]))
         self._shorten_limits()
 
@@ -95,8 +98,9 @@ class SessionFactory:
 
 
 def log_lost_connection(error: Error | PartboxError, subscription: str, loop: str) -> None:
-    """Log the reason why a connection of the thread `loop` was lost: it hung, or it broke, or rows would be hidden from
-    it."""
+    """Log why the database connection of the thread `loop` was lost.
+
+    It hung, or it broke, or rows would be hidden from it."""
     if isinstance(error, HungError):
         text = "a connection hangs, and nothing went on in the %s until now; all are made anew: %s"
         log_event(log, "connection_hung", text, loop, error, subscription=subscription, loop=loop)

@@ -15,8 +15,9 @@ IDS_PER_SLOT = 3
 
 
 class Slot:
-    """The part of shared memory by which one worker process and its supervisor exchange identity, lease and signs of
-    life. `times` and `ids` are flat sequences shared by all slots."""
+    """A part of shared memory by which a worker process and its supervisor exchange identity and signs of life.
+
+    The lease is exchanged too. `times` and `ids` are flat sequences shared by all slots."""
 
     def __init__(self, times: MutableSequence[float], ids: MutableSequence[int], index: int = 0) -> None:
         self._times = times
@@ -26,7 +27,8 @@ class Slot:
 
     @classmethod
     def local(cls) -> "Slot":
-        """Create a slot in plain memory instead of shared memory, for a worker embedded in an application's process."""
+        """Create a slot in plain memory instead of shared memory, for a worker without a process of its own."""
+        # Such a worker is embedded in an application's process.
         return cls([0.0] * TIMES_PER_SLOT, [0] * IDS_PER_SLOT)
 
     def __getitem__(self, field: int) -> float:
@@ -42,44 +44,46 @@ class Slot:
             self[field] = 0.0
 
     def is_trusted(self) -> bool:
-        """Return True if a handler may start now: the lease of this process holds by both the boot clock and the wall
-        clock (⛨ DESIGN 5), and the process is not idle for too long."""
+        """Return True if a handler may start now because the lease of this process is valid."""
+        # The lease must hold by both the boot clock and the wall clock (⛨ DESIGN 5), and the process must not be idle
+        # for too long.
         if (limit := self[IDLE_LIMIT]) and boottime() - self.worked_at > limit:
             return False
         return self[DEADLINE] > boottime() and self[WALL_DEADLINE] > time.time()
 
     @property
     def worked_at(self) -> float:
-        """The last time (by the boot clock) at which the process has read or saved events, or 0.0 if it never has."""
+        """The last time at which the process has read or saved events (boot clock), or 0.0 if it never has."""
         return max(self[READ_AT], self[SAVED_AT])
 
     def lifespan_seconds(self, now: float) -> float:
-        """Return for how many seconds, by `now` (boot time), the process has been in the startup code of the
-        application (its lifespan). 0.0 if it works already."""
+        """Return for how many seconds the process has been in the application's startup code (its lifespan)."""
+        # `now` is a boot time. It returns 0.0 if the process works already.
         works = self[POLL_TICK] > 0 or self[SAVE_TICK] > 0
         return 0.0 if works or not self[LIFESPAN_SINCE] else now - self[LIFESPAN_SINCE]
 
     def hung_seconds(self, now: float) -> float:
-        """Return for how many seconds, by `now` (boot time), all threads that run handlers have been hanging, or 0.0 if
-        they do not hang."""
+        """Return for how many seconds all threads that run handlers have been hanging, or 0.0 if they do not."""
+        # `now` is a boot time.
         since = self[HUNG_SINCE]
         return now - since if since else 0.0
 
     def trust_until(self, boot: float, wall: float) -> None:
-        """Set the time until which the process may trust its lease, by the boot clock and by the wall clock."""
+        """Set the time until which the process may trust its lease, by boot clock and by wall clock."""
         self[WALL_DEADLINE] = wall
         self[DEADLINE] = boot
 
     @property
     def version(self) -> int:
-        """A number that changes whenever the instance id of the process does. It is odd while the id is being
-        changed."""
+        """A number that changes whenever the instance id of the process changes.
+
+        It is odd while the id is being changed."""
         return self._ids[self._first_id]
 
     @property
     def instance(self) -> UUID | None:
-        """The instance id under which the process is registered in the database, or None if it has none. The supervisor
-        writes it."""
+        """The instance id under which the process is registered in the database, or None."""
+        # The supervisor writes it.
         # The version is changed before and after the id is written, which reveals a torn read.
         while True:
             before, high, low = self._ids[self._first_id : self._first_id + IDS_PER_SLOT]
@@ -96,6 +100,6 @@ class Slot:
 
 
 def allocate_shared(context: Any, count: int) -> tuple[Any, Any]:
-    """Allocate shared memory for the slots (state and signs of life) of `count` worker processes. Children of the
-    multiprocessing `context` inherit it."""
+    """Allocate shared memory for the state and signs of life of `count` worker processes."""
+    # Each process uses one slot of it. Children of the multiprocessing `context` inherit it.
     return context.RawArray("d", count * TIMES_PER_SLOT), context.RawArray("Q", count * IDS_PER_SLOT)

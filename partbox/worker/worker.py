@@ -53,8 +53,9 @@ log = logging.getLogger("partbox.worker")
 
 
 class Worker:
-    """The worker that delivers events in one process: poller, handlers and saver. It serves the partitions that its
-    instance, the one in its slot, owns."""
+    """The worker that delivers events in one process: poller, handlers and saver.
+
+    It serves the partitions that its instance, the one in its slot, owns."""
 
     def __init__(  # noqa: PLR0913  each comes from elsewhere, and none belongs to another
         self,
@@ -140,13 +141,13 @@ class Worker:
 
     @property
     def is_stuck(self) -> bool:
-        """True if a handler or other application code does not return, so that only the end of the process can get rid
-        of it."""
+        """True if a handler or other application code does not return."""
+        # Only the end of the process can get rid of it then.
         return bool(self.timeouts.abandoned_partitions) or self.dead_letters.is_stuck
 
     def start(self) -> None:
-        """Start the threads that deliver events, after the application's lifespan was entered. Handlers get a copy of
-        the caller's context variables."""
+        """Start the threads that deliver events."""
+        # The application's lifespan was entered before. Handlers get a copy of the caller's context variables.
         context, entered = self._context, copy_context()
         for endpoint in context.routes.all():
             endpoint.enter(entered)
@@ -169,8 +170,9 @@ class Worker:
         self.poller.wake()
 
     def drain(self, timeout: float) -> bool:
-        """Start no more handlers, and release all partitions as their handlers end, for up to `timeout` seconds. Return
-        True if all partitions are released."""
+        """Start no more handlers, and release all partitions within `timeout` seconds. Return True if all are
+        released."""
+        # Each partition is released as its handlers end.
         self._context.slot[STOPPING] = 1.0
         self.poller.wake()
         self._sessions.limit_statements(timeout)
@@ -185,12 +187,14 @@ class Worker:
         return not owned()
 
     def abandon_running(self) -> None:
-        """Have a stop of the worker, in progress or later, not wait for handlers that still run."""
+        """Make a stop of the worker not wait for handlers that still run."""
+        # This applies to a stop in progress or later.
         self._stop_deadline = 0.0
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Stop the worker: drain for `timeout` seconds (default: the setting), then end. Return False if handlers had
-        to be abandoned. Their partitions are not released: each event may be delivered again, which is logged."""
+        """Stop the worker: drain for `timeout` seconds, then end. Return False if handlers had to be abandoned."""
+        # The default timeout is the setting. The partitions of abandoned handlers are not released: each event may be
+        # delivered again, which is logged.
         drained = self.drain(self._context.settings.drain_timeout if timeout is None else timeout)
         for lane in self.engine.scheduler.running():
             text = "stopped while the handler of %s was running: it may be delivered again"
@@ -198,14 +202,15 @@ class Worker:
         return self._end(self._stop_deadline, drained=drained)
 
     def leave_lifespan(self, until: float) -> None:
-        """Run the application's shutdown code (leave its lifespan) before the monotonic time `until`, and end the event
-        loop that it runs in."""
+        """Run the application's shutdown code (leave its lifespan) before the monotonic time `until`."""
+        # The event loop that it runs in is ended too.
         self.lifespan.leave(until - time.monotonic())
         self.dispatcher.close()
 
     def abandon_hung(self) -> None:
-        """End the worker although handlers hang: save that they were abandoned, and release all partitions without a
-        hung handler."""
+        """End the worker although handlers hang, and release all partitions without a hung handler.
+
+        It is saved that the hung handlers were abandoned."""
         self._context.slot[STOPPING] = 1.0
         self.poller.wake()
         until = time.monotonic() + self._context.settings.drain_timeout
@@ -231,7 +236,8 @@ class Worker:
         return released
 
     def fail(self, error: BaseException) -> None:
-        """Log the error that ended an essential thread, and keep it as `failure`, which marks the worker as useless."""
+        """Log the error that ended an essential thread, and mark the worker as failed."""
+        # The error is kept as `failure`, which marks the worker as useless.
         # Errors in the schema or the settings are the user's to mend, and need no traceback.
         trace = None if isinstance(error, SchemaError | SettingsError) else error
         self._context.log("worker_failed", "the worker ends: %s", error, trace=trace)

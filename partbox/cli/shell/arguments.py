@@ -15,8 +15,8 @@ _ARG_START, _ARG_END = 45, 46
 
 
 def check(arguments: Sequence[str]) -> None:
-    """Raise PartboxError if a command-line argument is not UTF-8. Python passes its bytes on as surrogates, which
-    cannot be stored."""
+    """Raise PartboxError if a command-line argument is not valid UTF-8."""
+    # Python passes its bytes on as surrogates, which cannot be stored.
     for argument in arguments:
         try:
             argument.encode()
@@ -25,8 +25,9 @@ def check(arguments: Sequence[str]) -> None:
 
 
 def hide_secrets() -> None:
-    """Overwrite the passwords, tokens and secrets of the command line in the memory that `ps` reads (Linux). Python has
-    copied the arguments by now. `ps` could show them up to this call, so secrets belong into the environment."""
+    """Overwrite the passwords and tokens in this process's command line, so that `ps` does not show them (Linux)."""
+    # Python has copied the arguments by now. `ps` could show them up to this call, so secrets belong into the
+    # environment.
     with suppress(OSError, ValueError, IndexError):
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         start, end = int(fields[_ARG_START]), int(fields[_ARG_END])
@@ -37,8 +38,8 @@ def hide_secrets() -> None:
 
 
 def hide_secret(argument: bytes, before: bytes = b"") -> bytes:
-    """Mask the secrets in a command-line argument, and return it with the same number of bytes. `before` is the
-    preceding argument."""
+    """Mask the secrets in a command-line argument without changing its length in bytes."""
+    # `before` is the preceding argument.
     said = os.fsdecode(argument)
     option, equals, value = said.partition("=")
     if (seen := _SECRET.get(os.fsdecode(before))) is not None:

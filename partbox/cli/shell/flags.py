@@ -26,14 +26,15 @@ _typed: ContextVar[Mapping[str, Any]] = ContextVar("typed", default=MappingProxy
 
 
 def load(*, flags: Mapping[str, Any] | None = None) -> Settings:
-    """Load the settings of the outbox for a command. The `flags` of the command take precedence over settings that were
-    typed as options."""
+    """Load the settings of the outbox for a command, with its own `flags` taking precedence.
+
+    They take precedence over settings that were typed as options."""
     return settings.load(flags=typed() | dict(flags or {}))
 
 
 def typed() -> dict[str, Any]:
-    """Return the settings that the user typed as options of the running command, by name. Options that are parameters
-    of the command itself are left out."""
+    """Return the settings that the user typed as command-line options, by name."""
+    # Options that are parameters of the command itself are left out.
     return dict(_typed.get())
 
 
@@ -42,8 +43,9 @@ _ALIASES = {"event_type": "type", "types": "type", "from_id": "point", "from_tim
 
 
 def with_settings(command: Command) -> Command:
-    """Decorate a command so that every setting can be typed as an option, unless it is among the command's parameters.
-    An ArgumentError of the command becomes a PartboxError that names the option instead of the Python argument."""
+    """Decorate a command so that every setting of the outbox is a command-line option of it."""
+    # A setting that is among the command's parameters gets no option. An ArgumentError of the command becomes a
+    # PartboxError that names the option instead of the Python argument.
     signature = inspect.signature(command)
     added = [_parameter(name) for name in names() if name not in signature.parameters]
     parameters = [*signature.parameters.values(), *added]
@@ -79,8 +81,8 @@ CONNECT_TIMEOUT = 10  # seconds for all servers of the DSN together, because a u
 
 
 def database(settings: Settings) -> str:
-    """Return the database connection string (DSN) of the settings, resolved. A connect timeout is added unless it has
-    one."""
+    """Return the database connection string of the settings, with a connect timeout added if it has none."""
+    # The string is resolved.
     given = parts(resolve(settings.dsn))
     return make_conninfo("", **{"connect_timeout": str(connect_share(CONNECT_TIMEOUT, given)), **given})
 

@@ -21,8 +21,7 @@ from partbox.supervisor.nodes import Nodes
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """Command-line options for the processes, addresses, databases and logs of a node, which `worker` and `relay`
-    share."""
+    """The command-line options that `worker` and `relay` share: processes, addresses, databases and logs."""
 
     processes: Annotated[int | None, option("N", "Processes per database (else all cores).", min=1)] = None
     concurrency: Annotated[int | None, option("N", "Concurrent handlers of a process (else 4).", min=1)] = None
@@ -52,15 +51,14 @@ class NodeOptions:
     ] = None
 
     def flags(self) -> dict[str, Any]:
-        """Return the settings that were typed as options of the command, by name. The DSN is left out if there are
-        several."""
+        """Return the settings that were typed as options, by name. With several databases, the DSN is left out."""
         names = ("processes", "concurrency", "http", "schema", "log_format", "log_level")
         given = {name: getattr(self, name) for name in names}
         return typed() | given | {"dsn": self.dsn[0] if self.dsn and len(self.dsn) == 1 else None}
 
     def run(self, nodes: Nodes) -> NoReturn:
-        """Run the worker processes of this node until they end, and exit the process. If there are several DSNs, each
-        has nodes of its own."""
+        """Run the worker processes of this node until they end, and exit the process."""
+        # If there are several DSNs, each has nodes of its own.
         several = self.dsn if self.dsn and len(self.dsn) > 1 else ()
         raise typer.Exit(nodes.run(several, pages=_pages, until_empty=self.until_empty))
 
@@ -78,15 +76,16 @@ def _pages(
 
 
 def configure_logging(chosen: settings.Settings) -> settings.Settings:
-    """Configure the logging of this process by the format and level in the settings, and return the settings."""
+    """Configure the logging of this process by the settings, and return the settings."""
+    # The settings are the format and the level.
     configure(chosen.log_format, configured_level(chosen))
     return chosen
 
 
 def load_without_outbox(flags: Mapping[str, Any]) -> settings.Settings:
-    """Load the settings before an outbox is imported, without the values that the outbox itself sets, and configure
-    logging by them. An error that comes from the environment alone is raised later, when the outbox loads its
-    settings."""
+    """Load the settings and configure logging before the user's outbox is imported."""
+    # The values that the outbox itself sets are missing. An error that comes from the environment alone is raised
+    # later, when the outbox loads its settings.
     try:
         return configure_logging(settings.load(flags=flags))
     except SettingsError:

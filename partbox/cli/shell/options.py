@@ -20,22 +20,27 @@ Verbs = TypeVar("Verbs", bound=OperatorVerbs)
 
 
 def option(metavar: str, help: str, *names: str, min: int | None = None, max: int | None = None) -> Any:
-    """Declare a command-line option with a value. By default its name is that of the annotated parameter."""
+    """Declare a command-line option with a value."""
+    # By default its name is that of the annotated parameter.
     return typer.Option(*names, metavar=metavar, help=help, min=min, max=max)
 
 
 def flag(help: str, *names: str) -> Any:
-    """Declare a command-line option without a value and without a negative form (no `--no-…`)."""
+    """Declare a command-line option without a value, such as `--json`.
+
+    It has no negative form (no `--no-…`)."""
     return typer.Option(*names, help=help)
 
 
 def argument(metavar: str, help: str) -> Any:
-    """Declare a positional command-line argument. It is required if the annotated parameter has no default."""
+    """Declare a positional command-line argument.
+
+    It is required if the annotated parameter has no default."""
     return typer.Argument(metavar=metavar, help=help)
 
 
 def length(name: str, text: str) -> float:
-    """Convert a length of time that was typed for the option `name`, such as "2h", to seconds."""
+    """Convert a duration that was typed for the option `name`, such as "2h", to seconds."""
     try:
         return seconds(text)
     except ValueError as error:
@@ -65,26 +70,28 @@ class DatabaseOptions:
     schema: Schema = None
 
     def settings(self, **flags: Any) -> Settings:
-        """Load the settings of the outbox from these options and from further `flags` of the command."""
+        """Load the settings of the outbox from these options and further `flags` of the command."""
         return load(flags={"dsn": self.dsn, "schema": self.schema, **flags})
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxOptions(DatabaseOptions):
-    """Command-line options that select the outbox, and `--json`, which prints the result as JSON."""
+    """Command-line options that select the outbox, and `--json` for output as JSON."""
 
     json: Json = False
 
     def verbs(self, kind: Callable[[Callable[[], str], Settings], Verbs]) -> Verbs:
-        """Create the operator commands of the class `kind`, such as `DeadRecords`, for the outbox that the options
-        select."""
+        """Create an object of operator commands, such as `DeadRecords`, for the outbox that the options select."""
+        # `kind` is its class.
         settings = self.settings()
         return kind(lambda: database(settings), settings)
 
 
 @dataclass(frozen=True, slots=True)
 class RoleOptions:
-    """Command-line options that name the database roles of publishers and workers, which get privileges."""
+    """Command-line options that name the database roles to which privileges are granted.
+
+    They are the roles of publishers and of workers."""
 
     publisher_role: Annotated[list[str] | None, option("ROLE", "Grant a role what publishing needs; repeatable.")] = (
         None
@@ -98,7 +105,8 @@ class RoleOptions:
 
 
 def print_granted(roles: Roles) -> None:
-    """Print in one line which database roles got privileges, or nothing if there are none."""
+    """Print in one line the database roles to which privileges were granted."""
+    # Nothing is printed if there are none.
     said = [f"to publish: {', '.join(roles.publishers)}"] * bool(roles.publishers)
     said += [f"to work: {', '.join(roles.workers)}"] * bool(roles.workers)
     if said:
@@ -106,8 +114,7 @@ def print_granted(roles: Roles) -> None:
 
 
 def with_option_groups(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a command so that each parameter whose type is a dataclass of options becomes one command-line option
-    for each field."""
+    """Decorate a command so that the fields of its dataclass parameters become command-line options."""
     signature = inspect.signature(command)
     annotated = {name: each.annotation for name, each in signature.parameters.items()}
     bundles: dict[str, Any] = {name: kind for name, kind in annotated.items() if is_dataclass(kind)}

@@ -34,7 +34,7 @@ READ_ONLY, NOT_READY = ("session is read-only", "server is in hot standby mode")
 
 
 def console() -> Console:
-    """Return a rich console that prints to standard output. If that is a pipe, lines are not wrapped at 80 columns."""
+    """Return a rich console for standard output, which does not wrap lines at 80 columns in a pipe."""
     wide = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else FOR_PIPES
     return Console(highlight=False, emoji=False, width=wide)
 
@@ -47,8 +47,9 @@ def table(
     *,
     lines: bool = False,
 ) -> Table:
-    """Build a table without a frame for the terminal. Cells are plain text, not markup, with unprintable characters
-    escaped. A cell is one line unless `lines` is set. Cells of the columns `whole` and `numbers` are never wrapped."""
+    """Build a table without a frame for the terminal. Cells are plain text, not markup."""
+    # Unprintable characters are escaped. A cell is one line unless `lines` is set. Cells of the columns `whole` and
+    # `numbers` are never wrapped.
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
         justify: Literal["left", "right"] = "right" if column in numbers else "left"
@@ -60,8 +61,9 @@ def table(
 
 
 class ListColumn(NamedTuple):
-    """A column of a printed list: its name, the function that makes the cell of an item, and its kind. Cells of the
-    kinds "whole" and "number" are never wrapped."""
+    """A column of a printed list: its name, its kind, and a function that makes the cell of an item.
+
+    Cells of the kinds "whole" and "number" are never wrapped."""
 
     name: str
     cell: Callable[[Any], str]
@@ -69,7 +71,7 @@ class ListColumn(NamedTuple):
 
 
 def list_table(found: Sequence[Any], columns: Sequence[ListColumn]) -> Table:
-    """Build a table for the terminal with a row for each item and the given columns."""
+    """Build a terminal table with the given columns and a row for each item."""
     numbers, whole = ([each.name for each in columns if each.kind == kind] for kind in ("number", "whole"))
     rows = ([column.cell(each) for column in columns] for each in found)
     return table([each.name for each in columns], rows, numbers, whole)
@@ -78,8 +80,8 @@ def list_table(found: Sequence[Any], columns: Sequence[ListColumn]) -> Table:
 def print_list(
     found: Sequence[Any], columns: Sequence[ListColumn], json: bool, *, nothing: str, more: str = ""
 ) -> None:
-    """Print items as JSON or as a table, followed by the line `more`. If there are no items, print the line
-    `nothing`."""
+    """Print items as JSON or as a table. If there are none, print the line `nothing`."""
+    # The line `more` follows the items.
     if json:
         print_json(found)
     elif not found:
@@ -91,7 +93,7 @@ def print_list(
 
 
 def error_of(each: Any) -> str:
-    """Return the type and the text of a record's error as one text, as far as they are known."""
+    """Return the type and text of a record's error as one text, as far as they are known."""
     return ": ".join(part for part in (each.error_type, each.error) if part)
 
 
@@ -104,12 +106,14 @@ def print_answer(json: bool, value: Any, text: str) -> None:
 
 
 def in_line(text: str) -> str:
-    """Escape the unprintable characters of a text and join it to one line, because it may be user input."""
+    """Join a text to one line with its unprintable characters escaped."""
+    # The text may be user input.
     return printable(text).replace("\n", "\\n")
 
 
 def print_json(value: Any) -> None:
-    """Print dataclasses, UUIDs and plain data as indented JSON. Characters that act on a terminal are escaped."""
+    """Print dataclasses, UUIDs and plain data as indented JSON."""
+    # Characters that act on a terminal are escaped.
     text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
     # typer would write UTF-8 even if the output is ASCII.
     sys.stdout.write(f"{printable_json(text)}\n")
@@ -146,8 +150,8 @@ def error_line(error: PartboxError | psycopg.Error) -> str:  # noqa: PLR0911  a 
 
 
 def _find_line(error: psycopg.Error, words: Sequence[str]) -> str:
-    """Return the first line of the error's text that contains any of the words, with secrets masked, or "". An error of
-    a DSN with several hosts has a line for each host."""
+    """Return the first line of an error's text that contains any of the words, or "". Secrets are masked."""
+    # An error of a DSN with several hosts has a line for each host.
     found = (line for line in str(error).splitlines() if any(each in line for each in words))
     return masked(" ".join(next(found, "").split()))
 

@@ -14,8 +14,9 @@ INTERRUPTED = 130
 
 
 def confirm(what: str, yes: bool) -> None:
-    """Ask the user to confirm an action, such as "replay 5 dead records", unless `yes` is set. Exit with 1 if the user
-    refuses. Raise PartboxError if standard input is no terminal."""
+    """Ask the user to confirm an action, unless `yes` is set. Exit with 1 if the user refuses."""
+    # `what` describes the action, such as "replay 5 dead records". PartboxError is raised if standard input is no
+    # terminal.
     if yes:
         return
     if not sys.stdin.isatty():
@@ -26,15 +27,16 @@ def confirm(what: str, yes: bool) -> None:
 
 
 def report_interrupt(said: str) -> int:
-    """Print that a signal ended the command, and in which state that left the outbox. Return the exit code."""
+    """Print that a signal ended the command, and return the exit code."""
+    # The message says in which state the command left the outbox.
     typer.echo(f"partbox: interrupted: {said}", err=True)
     return INTERRUPTED
 
 
 @contextmanager
 def progress_bar(verb: str, total: int | None = None) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on standard error while the context lasts, if that is a terminal. Yield a callback (done,
-    total) that updates the bar."""
+    """Show a progress bar on standard error, and yield a callback (done, total) that updates it."""
+    # The bar lasts as long as the context. Nothing is shown if standard error is no terminal.
     columns = (TextColumn(verb), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     error = Console(stderr=True)
     with Progress(*columns, console=error, transient=True, disable=not error.is_terminal) as progress:

@@ -32,14 +32,14 @@ Stamps = dict[str, tuple[int, int, int]]
 
 
 def is_inner() -> bool:
-    """Return True in the child process that `--reload` starts to run the command. The parent process watches the
-    files."""
+    """Return True in the child process that `--reload` starts to run the command."""
+    # The parent process watches the files.
     return INNER in os.environ
 
 
 def end_with_outer() -> None:
-    """Start a thread that terminates this child process when the parent process, which watches the files for
-    `--reload`, is gone, as after a kill."""
+    """Start a thread that terminates this child process of `--reload` when its parent is gone."""
+    # The parent process watches the files. It may be gone after a kill.
     outer = int(os.environ[INNER])
 
     def end() -> None:
@@ -51,9 +51,10 @@ def end_with_outer() -> None:
 
 
 def run_reloading(command: Sequence[str], module: str) -> int:
-    """Run the command in a child process, and restart it whenever a file of the application changes. End at a signal or
-    at its own success, and return the exit code. Watched are the files below the current folder, the folder of
-    `module`, and folders of `sys.path` that belong neither to Python nor to installed packages."""
+    """Run the command in a child process, restart it whenever an application file changes, and return the exit code.
+
+    It ends at a signal or at the command's own success. Watched are the files below the current folder, the folder
+    of `module`, and folders of `sys.path` that belong neither to Python nor to installed packages."""
     return _Reloader(command, [*find_roots(module)]).run()
 
 
@@ -76,8 +77,7 @@ class _Reloader:
                 return code
 
     def _run_until_changed(self, before: Stamps) -> int | None:
-        """Run the command once in a child process, until it ends or a watched file changes. Return its exit code, or
-        None if it has to run again."""
+        """Run the command in a child process. Return its exit code, or None if a file changed and it must run again."""
         env = os.environ | {INNER: str(os.getpid())}
         # In a process group of its own, the inner process does not get the Ctrl-C of the terminal. The outer one passes
         # it on.
@@ -98,8 +98,9 @@ class _Reloader:
         return None
 
     def _wait_for_change(self, before: Stamps, inner: "subprocess.Popen[bytes] | None") -> str | None:
-        """Wait until a watched file changes, and return its path. Return None if the child process `inner` ends first
-        or a signal arrives."""
+        """Wait until a watched file changes, and return its path. Return None if the child process or a signal ends the
+        wait."""
+        # `inner` is the child process.
         while self._stop_signal is None:
             began = time.monotonic()
             if (changed := find_change(before, read_stamps(self._folders))) is not None:
@@ -120,8 +121,8 @@ class _Reloader:
 
 
 def find_roots(module: str) -> Iterator[Path]:
-    """Yield the folders whose files belong to the application and are watched for changes. The root of the file system
-    is never watched."""
+    """Yield the folders of the application that are watched for file changes."""
+    # The root of the file system is never watched.
     installed = {Path(sysconfig.get_path(each)).resolve() for each in ("stdlib", "platstdlib", "scripts")}
     listed = {Path(each).resolve() for each in sys.path if Path(each).is_dir()} | {*_package_folder(module)}
     found = {each for each in listed if not installed & {each, *each.parents} and not IGNORED_FOLDERS & {*each.parts}}
@@ -130,7 +131,7 @@ def find_roots(module: str) -> Iterator[Path]:
 
 
 def _package_folder(module: str) -> Iterator[Path]:
-    """Yield the folder of the package to which `module` belongs. An editable install may have it anywhere."""
+    # An editable install may have it anywhere.
     # The application may have installed import finders that raise any error.
     with suppress(Exception):
         spec = importlib.util.find_spec(module.partition(".")[0])
@@ -139,7 +140,7 @@ def _package_folder(module: str) -> Iterator[Path]:
 
 
 def read_stamps(folders: Sequence[Path]) -> Stamps:
-    """Return the modification time, size and inode of every watched file below the folders, by path."""
+    """Return the modification time, size and inode of every watched file in the folders, by path."""
     found: Stamps = {}
     for folder in folders:
         for path, subfolders, files in os.walk(folder):
@@ -156,7 +157,7 @@ def read_stamps(folders: Sequence[Path]) -> Stamps:
 
 
 def find_change(before: Stamps, now: Stamps) -> str | None:
-    """Compare two readings of the watched files, and return the path of a file that was added, removed or changed, or
-    None."""
+    """Return the path of a file that differs between two readings of the watched files, or None."""
+    # The file was added, removed or changed.
     changed = {name for name, _ in before.items() ^ now.items()}
     return os.path.relpath(min(changed)) if changed else None

@@ -16,8 +16,8 @@ RESEND_DELAY = 0.05  # seconds until a signal that Python has dropped is sent ag
 
 @contextmanager
 def stoppable() -> Iterator[SignalFlag]:
-    """Turn the first SIGINT or SIGTERM within the context into a flag, which is yielded and can be polled. A second
-    signal has its usual effect."""
+    """Turn the first SIGINT or SIGTERM within the context into a flag that can be polled."""
+    # The flag is yielded. A second signal has its usual effect.
     flag = SignalFlag()
     if threading.current_thread() is not threading.main_thread():
         yield flag
@@ -42,20 +42,21 @@ def stoppable() -> Iterator[SignalFlag]:
 
 @contextmanager
 def until_stopped() -> Iterator[None]:
-    """End the block of this context quietly, wherever it is, when SIGINT or SIGTERM arrives, as if it had finished.
-    Cleanup is not interrupted. Only for commands that read, so that no change is left half done."""
+    """End the block of this context quietly at SIGINT or SIGTERM, as if it had finished."""
+    # The block ends wherever it is. Cleanup is not interrupted. Only for commands that read, so that no change is left
+    # half done.
     with suppress(KeyboardInterrupt), interruptible(signal.SIGINT, signal.SIGTERM):
         yield
 
 
 @contextmanager
 def interruptible(*numbers: signal.Signals) -> Iterator[None]:
-    """Raise KeyboardInterrupt in the block of this context when the first of the given signals arrives. Later signals
-    are ignored, so that they do not interrupt cleanup.
+    """Raise KeyboardInterrupt in the block of this context when one of the signals arrives.
 
     A signal that was ignored before stays ignored, as under nohup. Python drops an exception that is raised within a
     callback of its own, such as a weakref callback during an import. The signal is then sent again. Outside the main
     thread nothing is changed."""
+    # Only the first signal raises. Later ones are ignored, so that they do not interrupt cleanup.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -93,7 +94,9 @@ def interruptible(*numbers: signal.Signals) -> Iterator[None]:
 
 
 class _StopSignal(KeyboardInterrupt):
-    """The KeyboardInterrupt that `interruptible` raises when a signal arrives, with the number of the signal."""
+    """A KeyboardInterrupt caused by a signal, with the number of the signal.
+
+    `interruptible` raises it."""
 
     def __init__(self, number: int) -> None:
         super().__init__()

@@ -23,17 +23,17 @@ _NOT_THEIRS = ("<frozen", str(Path(importlib.__file__).parent), str(Path(__file_
 
 
 def load_configured(target: str, flags: Mapping[str, Any]) -> tuple[Handlers, Codecs]:
-    """Import the outbox that `target` names, and return its handlers and codecs. It is configured by the `flags` of the
-    command line. This is called in a worker process, so that handlers publish to the database from which the node
-    delivers."""
+    """Import the outbox that `target` names, configure it by the `flags`, and return its handlers and codecs."""
+    # The `flags` are those of the command line. This is called in a worker process, so that handlers publish to the
+    # database from which the node delivers.
     outbox = load_target(target)
     outbox._configure(outbox._database.under(flags))
     return outbox.handlers, outbox.codecs
 
 
 def load_target(target: str) -> Outbox:
-    """Import the outbox object that `target` names, such as "module:outbox", also from the current folder. Raise
-    SettingsError with one line if that fails."""
+    """Import the outbox object that `target` names, such as "module:outbox". Raise SettingsError if that fails."""
+    # Modules in the current folder are found as well. The error has one line.
     module_name, colon, attribute = target.partition(":")
     if not (module_name and colon and attribute):
         raise SettingsError(f"target {target!r} must be MODULE:OUTBOX, such as shop:outbox for `outbox` in shop.py")
@@ -77,8 +77,7 @@ def _import_error_text(name: str, error: BaseException) -> str:
 
 
 def _error_location(error: BaseException) -> str:
-    """Return the file and line in the user's code at which an error was raised. Frames of partbox and the import
-    machinery are skipped."""
+    # The location is in the user's code: frames of partbox and the import machinery are skipped.
     if isinstance(error, SyntaxError) and error.filename:
         return f"{short_path(error.filename)}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)

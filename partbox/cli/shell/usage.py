@@ -21,7 +21,9 @@ _TOO_MANY = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re
 
 
 class TypedCommand(NamedTuple):
-    """The command that the user typed, as far as it exists, with its `path`, such as "partbox dead list"."""
+    """The command that the user typed, as far as it exists.
+
+    `path` is its full name, such as "partbox dead list"."""
 
     command: Any
     path: str
@@ -33,25 +35,29 @@ class TypedCommand(NamedTuple):
 
     @property
     def help(self) -> str:
-        """The call that prints the help of the typed command, in backticks, such as "`partbox dead list --help`"."""
+        """The command line that prints the help of the typed command, such as "`partbox dead list --help`".
+
+        It is in backticks."""
         return f"`{self.path} --help`"
 
     @property
     def example(self) -> str:
-        """A text with an example call from the command's help. A reference to the help if it has no example."""
+        """A text with an example of the typed command, or a reference to its help."""
+        # The example comes from the command's help. The reference is returned if the help has no example.
         found = _EXAMPLE.search(self.command.help or "")
         return f"for example `{found[1]}`" if found else f"{self.help} says more"
 
 
 def error_line(error: Any, arguments: Sequence[str], root: Any) -> str:
-    """Describe a usage error, such as an unknown option, and its remedy in one line. `root` is the whole command
-    line."""
+    """Describe a usage error, such as an unknown option, and its remedy in one line."""
+    # `root` is the whole command line.
     said = _describe_error(error, _find_command(arguments, root), arguments)
     return printable_line(masked(" ".join(said.split())), LONGEST)
 
 
 def is_help(error: Any) -> bool:
-    """Return True if the usage error only means that no arguments were typed, so that its text is the help."""
+    """Return True if a usage error only means that no arguments were typed."""
+    # The text of the error is then the help.
     return type(error).__name__ == "NoArgsIsHelpError"
 
 
@@ -101,16 +107,14 @@ def _typed_value(option: str, arguments: Sequence[str]) -> str:
 
 
 def _plain_reason(message: str) -> str:
-    """Return the reason for which a typed value is invalid, without the value. Reasons of pydantic repeat it, and those
-    of click do not."""
+    # The reason is returned without the value. Reasons of pydantic repeat it, and those of click do not.
     if message.startswith("Input should be "):
         return "must be " + message.removeprefix("Input should be ").partition(",")[0]
     return f"is wrong: {message}"
 
 
 def _suggest_command(at: TypedCommand, typed: str) -> str:
-    """Return a "did you mean" question for a command that does not exist: commands of that name in other groups, or
-    similar names in this group."""
+    # It suggests commands of that name in other groups, or similar names in this group.
     group = at.command.commands
     near = [f"{at.path} {name}" for name in get_close_matches(typed, group, n=2)]
     elsewhere = [f"{at.path} {name} {typed}" for name, each in group.items() if typed in getattr(each, "commands", ())]

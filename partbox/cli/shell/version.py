@@ -12,7 +12,7 @@ from typing import NoReturn
 
 
 def print_versions() -> NoReturn:
-    """Print the versions and exit."""
+    """Print the versions of partbox, Python, psycopg and libpq, and exit."""
     sys.stdout.write(f"{versions()}\n")
     sys.exit()
 
@@ -27,9 +27,8 @@ def versions() -> str:
 
 
 def _libpq() -> tuple[str, int]:
-    """Return the name of psycopg's implementation, such as "c" or "binary", and the version of its libpq, such as
-    170004. The library is asked directly where possible, because an import of psycopg takes longer than all the
-    rest."""
+    """Return psycopg's implementation, such as "c" or "binary", and its libpq version, such as 170004."""
+    # The library is asked directly where possible, because an import of psycopg takes longer than all the rest.
     wanted = os.environ.get("PSYCOPG_IMPL", "").lower()
     for name in ("c", "binary"):
         spec = find_spec(f"psycopg_{name}") if wanted in ("", name) else None

@@ -24,8 +24,10 @@ Every = Annotated[str, option("TIME", "Time between two updates, such as 500ms o
 
 @dataclass(frozen=True, slots=True)
 class ClusterSample:
-    """The statistics of a subscription at the time `at`, with rates from the second read on. If the last read failed,
-    `problem` is its error in one line, and the statistics are older."""
+    """The statistics of a subscription at the time `at`, for a live view.
+
+    Rates are known from the second read on. If the last read failed, `problem` is its error in one line, and the
+    statistics are older."""
 
     at: datetime
     cluster: Cluster
@@ -44,9 +46,9 @@ def interval(every: str) -> float:
 def iter_samples(
     overview_cache: "CachedOverview", subscription: str, wait: Callable[[], bool]
 ) -> Iterator[ClusterSample]:
-    """Read the statistics of a subscription repeatedly: yield a sample at once, and another one after each `wait()`
-    until that returns True. An error of the first read is raised. A later error becomes the `problem` of the sample,
-    because a database may come back."""
+    """Yield the statistics of a subscription repeatedly, until `wait()` between two reads returns True."""
+    # The first sample is yielded at once. An error of the first read is raised. A later error becomes the `problem` of
+    # the sample, because a database may come back.
     from partbox.operations.stats import RateMeter
 
     pace = RateMeter()

@@ -11,8 +11,8 @@ CUT = 60  # characters of a name or an error
 
 
 def run_rows(cluster: Cluster) -> list[tuple[str, str, str, str]]:
-    """Return the table rows for a subscription's long-running handlers, the longest first. A last row counts the
-    handlers that are not listed."""
+    """Return the table rows that show a subscription's long-running handlers, the longest first."""
+    # A last row counts the handlers that are not listed.
     nodes = node_names(cluster.instances)
     runs = [(process, each) for process in cluster.instances for each in process.running]
     runs.sort(key=lambda run: -run[1].seconds)
@@ -28,8 +28,8 @@ def _run_row(process: Instance, each: RunningHandler, node: str) -> tuple[str, s
 
 
 def sink_rows(cluster: Cluster) -> list[tuple[str, ...]]:
-    """Return the table rows for a subscription's sinks (brokers and other targets to which events are sent): events
-    sent and in flight, repeats, errors."""
+    """Return the table rows that show a subscription's sinks (brokers and other targets of events)."""
+    # A row has the events sent and in flight, repeats and errors.
     return [
         (
             in_short(each.sink, CUT),

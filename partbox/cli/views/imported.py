@@ -21,7 +21,7 @@ SHOWN = 20
 
 
 def print_done(done: ImportResult, json: bool) -> int:
-    """Print a report on a finished import of a table, as text or JSON, and return the exit code."""
+    """Print a report on a finished table import, as text or JSON, and return the exit code."""
     _print(done, json, dry_run=False)
     if not done.complete:
         return report_interrupt("the same command continues with the rest")
@@ -33,7 +33,7 @@ def print_done(done: ImportResult, json: bool) -> int:
 
 
 def print_dry_run(found: ImportResult, json: bool) -> None:
-    """Print a report on a dry run of an import, as text or JSON: counts and sample rows."""
+    """Print the row counts and sample rows of a dry run of an import, as text or JSON."""
     _print(found, json, dry_run=True)
     if found.writers and not json:
         typer.echo(f"{_open_writers_text(found.writers)}: what it writes comes with a later pass")
@@ -53,7 +53,7 @@ def _print(done: ImportResult, json: bool, *, dry_run: bool) -> None:
 
 
 def print_line(done: ImportResult, json: bool) -> None:
-    """Print one line, as text or JSON, on a pass of an import that makes several passes."""
+    """Print one line about one pass of a repeated import, as text or JSON."""
     if json:
         typer.echo(orjson.dumps(_to_json(done, dry_run=False)).decode())
     else:

@@ -9,7 +9,7 @@ Payload = str | bytes | None
 
 
 def payload_lines(value: Payload) -> Iterator[tuple[str, str]]:
-    """Yield the line that shows the payload of a record in the printed details."""
+    """Yield the line that shows a record's payload in the printed details."""
     if isinstance(value, bytes):
         yield "payload", f"{len(value):,} bytes: --json prints them as base64"
     else:
@@ -17,8 +17,8 @@ def payload_lines(value: Payload) -> Iterator[tuple[str, str]]:
 
 
 def with_payload(plain: dict[str, object], wanted: bool) -> dict[str, object]:
-    """Convert the details of a record to plain data for JSON, with the payload if `wanted`. A JSON payload is embedded
-    verbatim. Bytes are always included, as base64 under `payload_base64`."""
+    """Convert the details of a record to plain data for JSON, with the payload if `wanted`."""
+    # A JSON payload is embedded verbatim. Bytes are always included, as base64 under `payload_base64`.
     value = plain.pop("payload")
     if isinstance(value, bytes):
         plain["payload_base64"] = b64encode(value).decode()

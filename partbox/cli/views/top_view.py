@@ -30,8 +30,9 @@ SHORT = 200  # characters of an id or an error that are rendered; the terminal c
 
 @dataclass(frozen=True, slots=True)
 class TopFrame:
-    """All data that one screen of `partbox top` shows. `moved` are the partitions that have just changed their
-    owner."""
+    """All data that one screen of `partbox top` shows.
+
+    `moved` are the partitions that have just changed their owner."""
 
     sample: ClusterSample
     roster: Roster
@@ -156,8 +157,8 @@ def _blocked(top_frame: TopFrame, roomy: bool, room: int) -> list[RenderableType
 
 
 def _group_alike(keys: Sequence[BlockedKey]) -> list[list[BlockedKey]]:
-    """Group blocked keys that wait for the same reason, because one open circuit (a handler that is stopped after
-    errors) may block any number of keys."""
+    # Keys are alike if they wait for the same reason: one open circuit (a handler that is stopped after errors) may
+    # block any number of keys.
     groups: dict[tuple[str, ...], list[BlockedKey]] = {}
     for key in keys:
         why = "" if key.state == "deferred" else key.error_type or key.error or ""

@@ -15,8 +15,7 @@ from partbox.protocol.rows import CursorSave, SaveEntry
 
 
 async def run_script(conn: AsyncConnection[Any], script: bytes) -> tuple[str | None, ...]:
-    """Run a script of several SQL statements on an asyncio connection in one round trip. Return the first row of the
-    last result, or an empty tuple."""
+    """Run several SQL statements in one asyncio round trip. Return the first row of the last result, or ()."""
     cursor = await AsyncOwnCursor(conn).execute(script, prepare=False)
     while cursor.nextset():
         pass
@@ -24,7 +23,7 @@ async def run_script(conn: AsyncConnection[Any], script: bytes) -> tuple[str | N
 
 
 async def rollback_event(conn: AsyncConnection[Any]) -> None:
-    """Undo the current event on an asyncio connection, by a rollback to the event's savepoint."""
+    """Undo the current event on an asyncio connection by a rollback to its savepoint."""
     await AsyncOwnCursor(conn).execute(ROLLBACK_EVENT)
 
 
@@ -36,12 +35,13 @@ async def save(
     me: UUID,
     saves: tuple[Sequence[CursorSave], Sequence[SaveEntry], Sequence[int]],
 ) -> tuple[set[int], float]:
-    """Save cursors, parked rows (events set aside) and finished rows durably, in the open transaction of `conn`. The
-    asyncio counterpart of `cursors.save`.
+    """Save a worker's progress in the open asyncio transaction.
 
     `session` is a connection of the session whose incarnation must still hold. Return the partitions that are still
     owned, and the seconds that the server took. Raise `NewIncarnationError`, with `conn` closed, if the server crashed
     or was replaced since the session began."""
+    # The progress is cursors, parked rows (events set aside) and finished rows. `cursors.save` is the synchronous
+    # counterpart.
     values = save_values(session, subscription, me, *saves) | {"durable": True}
     texts = {name: None if value is None else str(value) for name, value in values.items()}
     cursor = await AsyncOwnCursor(conn).execute(query("save", schema), texts, prepare=False)

@@ -27,8 +27,9 @@ IDLE_CHECK_COLUMNS = len(IdleCheck._fields) + 4
 
 
 class TickResult(NamedTuple):
-    """The result of a tick, a worker's periodic statement: the idle check, the partitions of this instance, due times
-    of parked rows, and limits set by operators."""
+    """The result of a worker's periodic database query: news, its partitions, due times and limits.
+
+    The news is an idle check. The due times belong to parked rows, the limits are set by operators."""
 
     look: IdleCheck  # the idle check
     digest: int | None  # a digest of the partitions of this instance
@@ -42,9 +43,10 @@ class TickResult(NamedTuple):
 def tick(
     conn: Conn, schema: str, subscription: str, me: UUID, listed: Iterable[int], known: int | None = None
 ) -> TickResult:
-    """Run an idle check (has anything new been published?) and read the partitions that this instance owns or is
-    assigned, in one statement. `known` is the partitions' digest in the last tick. `listed` holds the transactions of
-    the last snapshot (see `idle_check`)."""
+    """Read in one statement whether new events may exist and which partitions this worker instance owns or is
+    assigned."""
+    # `known` is the digest of the partitions in the last tick. `listed` holds the transactions of the last snapshot
+    # (see `idle_check`).
     values = {"subscription": subscription, "me": me, "known": known, **idle_check.parameters(conn, listed)}
     (row,) = fetch(conn, "tick", schema, values)
     digest, is_known = row[IDLE_CHECK_COLUMNS : IDLE_CHECK_COLUMNS + 2]
@@ -57,9 +59,10 @@ def tick(
 
 
 def calm(conn: Conn, schema: str, subscription: str, me: UUID, known: int, before: IdleCheck) -> IdleCheck | None:
-    """Confirm by a cheap statement that nothing has changed since the idle check `before`: no id was drawn, the digest
-    of the partitions is `known`, and no parked row has a due time. Return `before` again, or None after a change.
-    `before` must have had no listed transaction. The statement takes a third of the time of a tick."""
+    """Confirm cheaply that nothing has changed since the check `before`. Return `before` again, or None after a
+    change."""
+    # Nothing has changed if no id was drawn, the digest of the partitions is `known`, and no parked row has a due time.
+    # `before` must have had no listed transaction. The statement takes a third of the time of a tick.
     values = {
         "subscription": subscription,
         "me": me,
@@ -73,15 +76,15 @@ def calm(conn: Conn, schema: str, subscription: str, me: UUID, known: int, befor
 
 
 def claim(conn: Conn, schema: str, subscription: str, me: UUID) -> list[OwnedPartition]:
-    """Make this instance the owner of every free partition that is assigned to it, and return the partitions it got.
-    The list is empty if the row of the instance is gone."""
+    """Take ownership of the free partitions that are assigned to this worker instance. Return the new ones."""
+    # The list is empty if the row of the instance is gone.
     return records(conn, OwnedPartition, "claim", schema, subscription=subscription, me=me)
 
 
 def take_up(conn: Conn, schema: str, subscription: str, me: UUID, epochs: Mapping[int, int]) -> list[OwnedPartition]:
-    """Continue to own partitions in a new session by raising their epochs, so that a save or a take-up that an earlier
-    session sent and gave up on is refused if it arrives later. Return the partitions that are owned under the given
-    `epochs`."""
+    """Keep owning partitions in a new database session. Return the partitions that this instance still owns."""
+    # The ownership must be under the given `epochs`. The epochs are raised, so that the database refuses a late save or
+    # take-up from an earlier session that gave up on it.
     of = {"partitions": list(epochs), "epochs": list(epochs.values())}
     return records(conn, OwnedPartition, "take_up", schema, subscription=subscription, me=me, **of)
 
@@ -99,13 +102,14 @@ def save(
     durable: bool = False,
     session: Conn | None = None,
 ) -> tuple[set[int], float]:
-    """Save the progress of partitions: cursors, parked rows (events set aside) and finished rows. Nothing is saved
-    unless this instance still owns every partition under its epoch.
+    """Save how far this worker has read its partitions. Nothing is saved if it no longer owns one of them.
 
     Return the partitions that are still owned, and the seconds that the server took. Raise `NewIncarnationError`, with
     nothing saved and the connection closed, if the server is in another incarnation than the session. `session` is a
     connection of the session, if `conn` is an application's. `durable` waits for the disk whatever the session's
     default."""
+    # The save covers cursors, parked rows (events set aside) and finished rows. The instance must still own every
+    # partition under its epoch.
     values = save_values(session or conn, subscription, me, savings, parks, done_ids) | {"durable": durable}
     ((mine, took, same),) = fetch(conn, "save", schema, values)
     server_incarnation.check(conn, same)
@@ -120,8 +124,9 @@ def save_values(
     parks: Sequence[SaveEntry],
     done_ids: Sequence[int],
 ) -> dict[str, object]:
-    """Return the query parameters for saving the progress of partitions in the session of this connection, all except
-    `durable`."""
+    """Return the query parameters for saving the progress of partitions.
+
+    They belong to the session of this connection. All are returned except `durable`."""
     sequence, value = server_incarnation.of(session)
     return {
         "subscription": subscription,
@@ -136,8 +141,8 @@ def save_values(
 
 
 def _saved(savings: Sequence[CursorSave]) -> dict[str, str]:
-    """Return the cursors as arrays of query parameters. Each distinct snapshot is sent once and referred to by its
-    number, from 1."""
+    """Return the read positions of partitions as arrays of query parameters."""
+    # Each distinct snapshot is sent once. The cursors refer to it by its number, from 1.
     snapshots = list(dict.fromkeys(saving.snapshot for saving in savings if saving.snapshot is not None))
     numbers = {snapshot: number for number, snapshot in enumerate(snapshots, start=1)}
     partitions, epochs, _, last_ids, floors, release = map(array_literal, zip(*savings, strict=True))

@@ -28,34 +28,36 @@ BEGIN_WITH_SAVEPOINT = script("effects_begun", savepoint=sql.SQL(f"{SAVEPOINT.de
 
 
 class SessionDefaults(NamedTuple):
-    """The settings that a database session has before any handler changes them. `lock_timeout` is in milliseconds, 0
-    for none. `kept` is the script behind each successful event: it resets the settings that the event has changed, and
-    limits later waits for locks to `LOCK_TIMEOUT_MS`."""
+    """The settings of a database session before event handlers change them.
+
+    `lock_timeout` is in milliseconds, 0 for none. The script `kept` runs after each successful event: it resets the
+    settings that the event has changed, and limits later waits for locks to `LOCK_TIMEOUT_MS`."""
 
     lock_timeout: int
     kept: bytes
 
     @classmethod
     def of(cls, row: tuple[str | None, ...]) -> "SessionDefaults":
-        """Return the session's default settings, built from the row that the script `READ_SESSION` returns."""
+        """Build the session's default settings from a row that the script `READ_SESSION` returned."""
         set_back, lock_timeout = row[0] or "", int(row[1] or 0)
         patience = sql.Literal(min(LOCK_TIMEOUT_MS, lock_timeout or LOCK_TIMEOUT_MS))
         return cls(lock_timeout, script("effects_kept", set_back=sql.SQL(set_back), patience=patience))
 
     def end(self, limit: float) -> bytes:
-        """Return the SQL script that runs after the last event of a transaction, before the save. A client that freezes
-        loses the transaction after `limit` seconds."""
+        """Return the SQL script that runs after the last event of a transaction.
+
+        It runs before the save. A client that freezes loses the transaction after `limit` seconds."""
         return _end(int(limit * 1000), self.lock_timeout)
 
 
 def status_script(xid: str) -> bytes:
-    """Return the SQL script that reads the status of the transaction `xid`, such as `committed`."""
+    """Return SQL that reads the status of a transaction, such as `committed`."""
     return script("effects_fate", xid=sql.Literal(xid))
 
 
 def rollback_event(conn: Conn) -> None:
-    """Undo a failed event by a rollback to its savepoint. The statement goes through psycopg, which then forgets its
-    prepared statements."""
+    """Undo a failed event by a rollback to its savepoint."""
+    # The statement goes through psycopg, which then forgets its prepared statements.
     OwnCursor(conn).execute(ROLLBACK_EVENT)
 
 

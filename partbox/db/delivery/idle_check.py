@@ -11,8 +11,10 @@ from partbox.protocol.horizon import Fence, fence
 
 
 class IdleCheck(NamedTuple):
-    """The result of an idle check: a new fence (a bound on the ids that later transactions draw), whether a listed
-    transaction has ended, and how long the bell's flag stays up."""
+    """The result of a cheap check whether new events may have been published.
+
+    It has a new fence (a bound on the ids that later transactions draw), whether a listed transaction has ended, and
+    how long the bell's flag stays up."""
 
     fence: Fence  # a new fence
     ended: bool  # whether a transaction that the last snapshot listed has ended
@@ -20,30 +22,31 @@ class IdleCheck(NamedTuple):
 
 
 def run(conn: Conn, schema: str, listed: Iterable[int]) -> IdleCheck:
-    """Check by a cheap statement whether anything new may be in the log. `listed` holds the transactions that were open
-    in the last snapshot."""
+    """Check cheaply whether the log may have new events since the last read."""
+    # `listed` holds the transactions that were open in the last snapshot.
     (row,) = fetch(conn, "fence", schema, parameters(conn, listed))
     return result(conn, row)
 
 
 def parameters(conn: Conn, listed: Iterable[int] = ()) -> Mapping[str, object]:
-    """Return the query parameters that an SQL statement needs if it includes an idle check. `listed` holds the
-    transactions of the last snapshot."""
+    """Return the query parameters for a cheap check whether new events exist.
+
+    They are for any SQL statement that includes an idle check. `listed` holds the transactions of the last snapshot."""
     sequence, _ = server_incarnation.of(conn)
     return {"listed": array_literal(listed), "life": sequence, "bell": bell.of(conn)}
 
 
 def result(conn: Conn, columns: Row) -> IdleCheck:
-    """Build the idle check from the columns that a statement returned. Raise `NewIncarnationError` or
-    `PartialReadError`, as in `check`, if the server or the log has changed."""
+    """Build the result of a check for new events from the columns that a statement returned."""
+    # Raise `NewIncarnationError` or `PartialReadError`, as in `check`, if the server or the log has changed.
     drawn, age, xmax, ended, alive, ahead, log = columns
     check(conn, alive, log)
     return IdleCheck(fence(proof.drawn(conn, drawn), age, int(xmax)), ended, flag_seconds_left(ahead))
 
 
 def check(conn: Conn, alive: int | None, log: int) -> None:
-    """Verify that the server and the log are still the same as when this session began. Raise `NewIncarnationError` if
-    the server is another one, `PartialReadError` if the log is."""
+    """Raise an error if the database server or the event log was replaced since this session began."""
+    # Raise `NewIncarnationError` if the server is another one, `PartialReadError` if the log is.
     _, value = server_incarnation.of(conn)
     server_incarnation.check(conn, alive == value)
     proof.check_same_log(conn, log)

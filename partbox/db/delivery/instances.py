@@ -13,8 +13,9 @@ from partbox.db.sql import Conn, one_row, query, records, row, rows
 
 
 class Member(NamedTuple):
-    """A worker process registered for a subscription. `left` is the rest of its lease in seconds, by the database's
-    clock."""
+    """A worker process registered for a subscription. `left` is the rest of its lease in seconds.
+
+    The database's clock decides."""
 
     instance_id: UUID
     node: str
@@ -25,16 +26,19 @@ class Member(NamedTuple):
 
 
 class Renewal(NamedTuple):
-    """A renewed heartbeat of a worker process: the database took the new heartbeat at `at` or right after, and the
-    previous one at `before`."""
+    """The times of a worker's renewed heartbeat and of the previous one.
+
+    The database took the new heartbeat at `at` or right after, and the previous one at `before`."""
 
     before: datetime
     at: datetime
 
 
 class MembershipView(NamedTuple):
-    """The worker processes of a subscription at one moment: the membership version, the number of nodes, partitions
-    without an assignee or a living owner, and members without a recent heartbeat."""
+    """A snapshot of a subscription's worker processes and of its partitions without a living worker.
+
+    It holds the membership version, the number of nodes, the partitions without an assignee or a living owner, and the
+    members without a recent heartbeat."""
 
     clock: datetime  # the server's time
     membership_version: tuple[int, int]  # changes whenever a process joins, leaves or drains
@@ -46,7 +50,7 @@ class MembershipView(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunningHandler:
-    """A handler that has been running for `seconds`, with its event or the first event of a list.
+    """A handler call that has been running for `seconds`, with its event or the first event of a list.
 
     Texts are cut and may hold anything. The column `instance.running` is an array of such objects with `since` in place
     of `seconds`. The database computes `since` when it writes, so the clocks of hosts do not matter. The last object
@@ -64,17 +68,19 @@ class RunningHandler:
 
 @dataclass(frozen=True, slots=True)
 class LifespanState:
-    """The lifespan (the application's start-up context) that a process has been in for `seconds`. The process works
-    once the lifespan yields. Until then its row counts as leaving from the start, so that it gets no partitions.
-    `instance.running` holds an object with the name."""
+    """The start-up code (lifespan) that a worker process has been running for `seconds`.
+
+    The process works once the lifespan yields. Until then its row counts as leaving from the start, so that it gets no
+    partitions. `instance.running` holds an object with the name."""
 
     lifespan: str
     seconds: float
 
 
 class InstanceColumns(TypedDict):
-    """The columns of a new row in the instance table that all worker processes of a node share. `lease` is in
-    seconds."""
+    """The database columns that all worker processes of a node share. `lease` is in seconds.
+
+    They are for new rows of the instance table."""
 
     subscription: str
     node: str
@@ -86,16 +92,16 @@ class InstanceColumns(TypedDict):
 def register(
     conn: Conn, schema: str, *, pids: Sequence[int], supervisor: UUID | None = None, **columns: Unpack[InstanceColumns]
 ) -> dict[int, UUID]:
-    """Register new worker processes: insert one instance row per process, and return the instance ids by pid.
-    `supervisor` distinguishes two nodes of one host."""
+    """Register new worker processes in the database. Return their instance ids by pid."""
+    # One instance row is inserted per process. `supervisor` distinguishes two nodes of one host.
     found = rows(conn, "register", schema, pids=list(pids), supervisor=supervisor, **columns)
     return {pid: instance for instance, pid in found}
 
 
 def heartbeat(conn: Conn, schema: str, draining: dict[UUID, bool]) -> dict[UUID, Renewal]:
-    """Renew the heartbeats of worker processes, given by instance id with whether each is draining. Return the renewals
-    of all that still exist. An instance that the short statement did not renew may exist all the same: the SQL function
-    decides."""
+    """Renew the heartbeats of worker processes. Return the renewals of all processes that still exist."""
+    # The processes are given by instance id with whether each is draining. An instance that the short statement did not
+    # renew may exist all the same: the SQL function decides.
     found: list[Any] = []
     # The single row needs no order of locks, so it takes a plain update instead of a function.
     if len(draining) == 1:
@@ -112,15 +118,15 @@ def heartbeat(conn: Conn, schema: str, draining: dict[UUID, bool]) -> dict[UUID,
 
 
 def note_running(conn: Conn, schema: str, instance: UUID, running: Sequence[RunningHandler], more: int) -> None:
-    """Store the long-running handlers of a worker process in its instance row, and how many `more` there are. The
-    column is null if there are none."""
+    """Store a worker's long-running handlers in its database row, and how many `more` there are."""
+    # The column is null if there are none.
     stored = [*map(asdict, running), *([{"more": more}] if more else [])]
     conn.execute(query("note_running", schema), {"instance": instance, "running": orjson.dumps(stored).decode()})
 
 
 def parse_running(stored: list[dict[str, Any]] | None, at: datetime) -> tuple[tuple[RunningHandler, ...], int]:
-    """Return the long-running handlers from a stored column of an instance, with their ages at the time `at`, and how
-    many `more` there are. Unknown fields are ignored."""
+    """Parse a stored list of a worker's long-running handlers, and the number of others."""
+    # The handlers' ages are calculated for the time `at`. Unknown fields are ignored.
     objects, known = stored or [], {each.name for each in fields(RunningHandler)}
     running = [
         RunningHandler(
@@ -133,14 +139,14 @@ def parse_running(stored: list[dict[str, Any]] | None, at: datetime) -> tuple[tu
 
 
 def note_lifespan(conn: Conn, schema: str, instance: UUID, lifespan: LifespanState) -> None:
-    """Store that a worker process is in its lifespan and does not work yet, in the transaction that inserted its
-    row."""
+    """Store that a worker process still runs its start-up code and takes no work yet."""
+    # Call it in the transaction that inserted the row of the process.
     conn.execute(query("note_lifespan", schema), {"instance": instance, **asdict(lifespan)})
 
 
 def parse_lifespan(stored: list[dict[str, Any]] | None, at: datetime) -> LifespanState | None:
-    """Return the lifespan from a stored column of an instance, with its age at the time `at`. None means that the
-    process is in no lifespan."""
+    """Parse the stored start-up state of a worker process. None if it is not starting up."""
+    # The age of the lifespan is that at the time `at`. The text is a stored column of an instance.
     for each in stored or []:
         if "lifespan" in each:
             return LifespanState(each["lifespan"], max(0.0, at.timestamp() - each["entered"]))
@@ -148,22 +154,24 @@ def parse_lifespan(stored: list[dict[str, Any]] | None, at: datetime) -> Lifespa
 
 
 def leave(conn: Conn, schema: str, instance: UUID) -> None:
-    """Mark a worker process as stopping (draining) in its instance row, so that others stop counting on it. Its
-    heartbeat is not renewed."""
+    """Mark a worker process as stopping, so that others stop counting on it.
+
+    Its row then says draining. Its heartbeat is not renewed."""
     conn.execute(query("leave", schema), {"instance": instance})
 
 
 def note_handled_types(
     conn: Conn, schema: str, instance: UUID, subscription: str, types: Sequence[tuple[str, str | None]]
 ) -> None:
-    """Store the event types that a worker process handles, or still handles, each with its aggregate type or None."""
+    """Store the event types that a worker process handles, each with its aggregate type or None."""
+    # The list includes types that the process still handles.
     values = {"instance": instance, "subscription": subscription, "types": orjson.dumps(types).decode()}
     conn.execute(query("note_handled_types", schema), values)
 
 
 def watch(conn: Conn, schema: str, subscription: str, since: datetime | None) -> MembershipView:
-    """Read the state of a subscription's worker processes, to find partitions to reassign and processes that may be
-    dead. Late members had no heartbeat for a quarter of their lease, or after `since`."""
+    """Read the state of a subscription's workers, to find partitions to reassign and processes that may be dead."""
+    # Late members had no heartbeat for a quarter of their lease, or after `since`.
     ((clock, membership_version, count, nodes, unassigned, orphaned, *late),) = fetch(
         conn, "watch", schema, {"subscription": subscription, "since": since}
     )
@@ -178,15 +186,15 @@ def members(conn: Conn, schema: str, subscription: str) -> list[Member]:
 
 
 def assignees(conn: Conn, schema: str, subscription: str) -> list[UUID | None]:
-    """Return the instance that each partition is assigned to, in the order of partitions. The list is empty if the
-    subscription is paused or missing."""
+    """Return the worker instance that each partition is assigned to, in the order of partitions."""
+    # The list is empty if the subscription is paused or missing.
     return [assignee for (assignee,) in rows(conn, "assignees", schema, subscription=subscription)]
 
 
 def bury(conn: Conn, schema: str, victims: Sequence[UUID], *, known_dead: bool) -> tuple[list[UUID], int]:
-    """Delete the rows of dead instances (`victims`) and free all partitions whose owner is gone. Return the deleted
-    instances and the number of partitions freed. Only instances whose lease has expired are deleted, unless
-    `known_dead`."""
+    """Delete the rows of dead worker processes and free their partitions."""
+    # Free all partitions whose owner is gone. Return the deleted instances and the number of partitions freed. Only
+    # instances among `victims` whose lease has expired are deleted, unless `known_dead`.
     deleted, freed = one_row(conn, "bury", schema, victims=list(victims), known_dead=known_dead)
     return deleted, freed
 
@@ -199,8 +207,9 @@ def plan(
     seen: Sequence[UUID | None],
     planned: Sequence[UUID | None],
 ) -> bool:
-    """Assign partitions to instances as `planned`, and return True. Return False, with nothing changed, if the members
-    or the `seen` assignees have changed since the plan was made."""
+    """Assign partitions to worker processes. Return False, with nothing changed, if the situation has changed."""
+    # The partitions are assigned as `planned`. The situation has changed if the members or the `seen` assignees are not
+    # the same as when the plan was made.
     values = {"members": sorted(members), "seen": list(seen), "planned": list(planned)}
     return _is_true(conn, "plan", schema, subscription=subscription, **values)
 

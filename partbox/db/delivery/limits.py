@@ -20,8 +20,9 @@ OperatorBound = float | str | None
 
 @dataclass(frozen=True, slots=True)
 class WaitingValue:
-    """One value of a handler's `limit_by` key, with the number of events that wait for its limits and the seconds that
-    the first event has waited."""
+    """The events that wait because of a handler's limit, for one value of its `limit_by` key.
+
+    The fields are the number of waiting events, and the seconds that the first of them has waited."""
 
     value: str
     waiting: int
@@ -30,7 +31,7 @@ class WaitingValue:
 
 @dataclass(frozen=True, slots=True)
 class LimitReport:
-    """The rate and concurrency limits that a worker process keeps for a handler, and the events that wait for them.
+    """A worker's rate and concurrency limits for a handler, and the events that wait for them.
 
     - `waiting`, `waited`: the number of waiting events, and the seconds that the first has waited
 
@@ -47,8 +48,9 @@ class LimitReport:
 
 @dataclass(frozen=True, slots=True)
 class LimitChange:
-    """The rate and concurrency limits that an operator has set for a handler, in force until they are reset. None
-    leaves a limit as the handler declares it."""
+    """The rate and concurrency limits that an operator has set for a handler. None: as the handler declares.
+
+    They are in force until they are reset."""
 
     handler: str
     rate: OperatorBound
@@ -59,9 +61,11 @@ class LimitChange:
 
 @dataclass(frozen=True, slots=True)
 class HandlerLimit:
-    """The limits of a handler in the whole subscription, and the events that wait for them in all `processes`. The
-    other fields are as in `LimitReport`. `change` is None if no operator has set anything. A limit is None, not known,
-    if `change` leaves it as declared and no process reports the handler."""
+    """A handler's limits in the whole subscription, and the number of events that wait for them.
+
+    The events are counted in all `processes`. The other fields are as in `LimitReport`. `change` is None if no operator
+    has set anything. A limit is None, not known, if `change` leaves it as declared and no process reports the handler.
+    """
 
     subscription: str
     handler: str
@@ -76,13 +80,16 @@ class HandlerLimit:
 
     @property
     def rate_text(self) -> str:
-        """The rate limit as text for people: "none" if there is no limit, "as declared" if the limit is not known."""
+        """The rate limit as text for people: "none", or "as declared" if it is not known.
+
+        "none" means that there is no limit."""
         return self._bound_text(self.rate and str(Rate(self.rate)), None if self.change is None else self.change.rate)
 
     @property
     def at_once_text(self) -> str:
-        """The limit of calls that run at once, as text for people: "none" if there is no limit, "as declared" if the
-        limit is not known."""
+        """The limit on simultaneous calls as text for people: "none", or "as declared" if it is not known.
+
+        "none" means that there is no limit."""
         return self._bound_text(
             self.at_once and f"{self.at_once:,}", None if self.change is None else self.change.at_once
         )
@@ -92,13 +99,12 @@ class HandlerLimit:
 
 
 def note(conn: Conn, schema: str, instance: UUID, kept: Sequence[LimitReport]) -> None:
-    """Store the handler limits that a worker process keeps, with the waiting events, in its instance row."""
+    """Store a worker's handler limits, and the events that wait for them, in its database row."""
     conn.execute(query("note_limits", schema), {"instance": instance, "limits": orjson.dumps(kept).decode()})
 
 
 def parse_column(stored: list[dict[str, Any]] | None) -> tuple[LimitReport, ...]:
-    """Return the reports about handler limits from the stored column of an instance. An empty column gives an empty
-    tuple."""
+    """Parse the reports about handler limits that a worker has stored. An empty column gives an empty tuple."""
     return tuple(
         LimitReport(**each | {"values": tuple(WaitingValue(**value) for value in each["values"])})
         for each in stored or []
@@ -106,8 +112,8 @@ def parse_column(stored: list[dict[str, Any]] | None) -> tuple[LimitReport, ...]
 
 
 def parse_changes(rows: Iterable[dict[str, Any]]) -> list[LimitChange]:
-    """Return the limits that operators have set, from stored rows. Numbers in the rows are JSON, which has no infinity,
-    and times are Unix times."""
+    """Parse the handler limits that operators have stored in the database."""
+    # Numbers in the rows are JSON, which has no infinity, and times are Unix times.
     return [
         LimitChange(
             row["handler"],
@@ -121,8 +127,8 @@ def parse_changes(rows: Iterable[dict[str, Any]]) -> list[LimitChange]:
 
 
 def merge(subscription: str, kept: Iterable[LimitReport], changed: Iterable[LimitChange]) -> tuple[HandlerLimit, ...]:
-    """Combine the reports of a subscription's processes and the changes of operators into one limit per handler.
-    Waiting events are summed over the processes."""
+    """Combine the reports of all processes and the changes of operators into one limit per handler."""
+    # Waiting events are summed over the processes of the subscription.
     reports: dict[str, list[LimitReport]] = {}
     for each in kept:
         reports.setdefault(each.handler, []).append(each)
@@ -152,8 +158,8 @@ def _sum_reports(subscription: str, handler: str, kept: list[LimitReport], chang
 
 
 def _longest_waiting(values: Iterable[WaitingValue]) -> tuple[WaitingValue, ...]:
-    """Sum the waiting events of each `limit_by` value over several processes. Return the `MAX_VALUES` values that have
-    waited longest."""
+    """Sum the waiting events by `limit_by` value over several processes. Keep the longest waiting."""
+    # At most `MAX_VALUES` values are returned.
     found: dict[str, WaitingValue] = {}
     for each in values:
         before = found.get(each.value, WaitingValue(each.value, 0, 0.0))

@@ -7,8 +7,9 @@ from partbox.protocol.outstanding import OutstandingWork
 
 
 class UnfinishedEvents(NamedTuple):
-    """The number of unfinished events of one kind. `due_in` is the seconds until the first is due, None if none has a
-    due time."""
+    """The number of unfinished events of one kind. `due_in`: seconds until the first is due, or None.
+
+    It is None if no event has a due time."""
 
     what: str
     events: int
@@ -16,12 +17,12 @@ class UnfinishedEvents(NamedTuple):
 
 
 def outstanding(conn: Conn, schema: str, subscription: str) -> OutstandingWork:
-    """Return the work that a subscription has not finished: unread records and parked rows. A subscription that does
-    not exist has none."""
+    """Return the events that a subscription has not finished: unread ones and ones set aside."""
+    # The latter are parked rows. A subscription that does not exist has none.
     found = row(conn, "outstanding", schema, subscription=subscription)
     return OutstandingWork(*(found or ()))
 
 
 def left_over(conn: Conn, schema: str, subscription: str) -> list[UnfinishedEvents]:
-    """Count the unfinished events of a subscription by kind. At most 1,000 unread records are counted."""
+    """Count the unfinished events of a subscription by kind, at most 1,000 unread ones."""
     return records(conn, UnfinishedEvents, "left_over", schema, subscription=subscription)

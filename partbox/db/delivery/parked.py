@@ -9,18 +9,20 @@ from partbox.protocol.rows import LooseRows, StoredRow
 
 
 def blocking(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> list[StoredRow]:
-    """Return the parked rows (events set aside) that hold back later events of their aggregate, in the order of ids."""
+    """Return the failed or waiting events that hold back later events of the same key, by id."""
+    # Such an event is a parked row, set aside by its subscription. The key is its aggregate.
     return [StoredRow(*row) for row in _rows(conn, "blocking", schema, subscription, partitions)]
 
 
 def ahead(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> list[tuple[int, int]]:
-    """Return (partition, id) of parked rows (events set aside) that the saved cursor may not have passed. A poll
-    returns their records again, so they must be recognized."""
+    """Return the (partition, id) pairs of set-aside events that the next read may return again."""
+    # The saved cursor may not have passed these parked rows, so a poll returns their records again. They must be
+    # recognized.
     return _rows(conn, "ahead", schema, subscription, partitions)
 
 
 def loose_rows(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> dict[int, LooseRows]:
-    """Count, for each partition, the parked rows (events set aside) that hold back no other events."""
+    """Count, for each partition, the events set aside that hold back no other events."""
     rows = _rows(conn, "loose_rows", schema, subscription, partitions)
     return {number: LooseRows(*counts) for number, *counts in rows}
 
@@ -35,21 +37,21 @@ def due(  # noqa: PLR0917  as the statement has them
     room: int,
     letters: int,
 ) -> list[StoredRow]:
-    """Return the parked rows (events set aside) that are due, hold back no other events, and are not in memory, in the
-    order of ids.
+    """Load the set-aside events that are due to be tried again and are not in memory, by id.
 
     - `taken`: ids of rows that are in memory
     - `early`: ids of rows that wait for a permit and got it before they are due. They come first.
     - `room`: the most rows to return
     - `letters`: the most dead rows to return in addition, which are owed to the dead-letter hook, the longest waiting
       first"""
+    # Only parked rows that hold back no other events are returned.
     more = {"taken": list(taken), "early": list(early), "room": room, "letters": letters}
     return [StoredRow(*row) for row in _rows(conn, "due", schema, subscription, partitions, **more)]
 
 
 def may_start(conn: Conn, schema: str, subscription: str, record_ids: Sequence[int]) -> set[int]:
-    """Return the scheduled records among `record_ids` that may be handled now: due and not canceled. Canceled ones are
-    given up."""
+    """Return the scheduled events among `record_ids` that may be handled now: due and not canceled."""
+    # Canceled ones are given up.
     values = {"subscription": subscription, "record_ids": list(record_ids)}
     return {id for (id,) in conn.execute(query("may_start", schema), values)}
 

@@ -29,13 +29,16 @@ SESSION_ENDING_STATES = ("0A", "22023", "3F", "42", "55000", "XX")
 
 
 class PartialReadError(OperationalError):
-    """Error: a session may have read only a part of the log, so events could be missed. The session must end."""
+    """Error: this session may have missed events of the log, so it must end.
+
+    The session may have read only a part of the log."""
 
 
 @dataclass(slots=True)
 class SessionBaseline:
-    """The facts that a session remembers in order to detect a replaced or cut log: oids of tables, the log's
-    definition, and the number of ids drawn."""
+    """The identity of the event log when a database session began, to detect a replaced or cut log.
+
+    It consists of the oids of tables, the log's definition, and the number of ids drawn."""
 
     log: int | None = None  # the oids of the log and its sequence
     tables: int | None = None  # the oids of the tables that saves write to
@@ -44,8 +47,8 @@ class SessionBaseline:
 
 
 def begin(conn: Conn, schema: str) -> SessionBaseline:
-    """Read the facts that identify the tables and the log for a new session, and store them on the connection as its
-    baseline."""
+    """Store on the connection the identity of the tables and the log, to detect later changes."""
+    # These facts are the baseline of the new session.
     log, tables = conn.execute(query("tables_begin", schema), {}).fetchone() or (None, None)
     baseline = SessionBaseline(log, tables)
     if isinstance(conn, WatchedConnection):
@@ -54,14 +57,14 @@ def begin(conn: Conn, schema: str) -> SessionBaseline:
 
 
 def of(conn: Conn) -> SessionBaseline:
-    """Return the baseline of this connection's session: the facts that identify its tables and log. It is empty if no
-    session has begun."""
+    """Return the identity of the tables and the log when this connection's session began."""
+    # This baseline is empty if no session has begun.
     return conn.baseline if isinstance(conn, WatchedConnection) and conn.baseline is not None else SessionBaseline()
 
 
 def intact(conn: Conn, schema: str, subscription: str | None = None) -> None:
-    """Verify that everything that was published can be read, by this subscription or by each. Raise `psycopg.Error`
-    otherwise."""
+    """Verify that every published event can be read. Raise `psycopg.Error` otherwise."""
+    # The check is for this subscription, or for each if none is given.
     with without_row_security(conn):
         if conn.execute(query("is_shadowed", schema), {}).fetchone() == (True,):
             raise PartialReadError("search_path puts pg_catalog behind other schemas: leave it out, by `alter role`")
@@ -69,8 +72,8 @@ def intact(conn: Conn, schema: str, subscription: str | None = None) -> None:
 
 
 def check_none_hidden(conn: Conn, schema: str, subscription: str) -> None:
-    """Verify that no record is hidden because the id sequence was set back. Raise `PartialReadError` if the sequence
-    will draw used ids, or drew ids below a cursor."""
+    """Raise `PartialReadError` if events are hidden from readers because the id sequence was set back."""
+    # The error is raised if the sequence will draw used ids, or drew ids below a cursor.
     with without_row_security(conn):
         used, ids = conn.execute(query("ids", schema), {}).fetchone() or (0, None)
         hidden = conn.execute(query("hidden", schema), {"subscription": subscription}).fetchone()
@@ -88,31 +91,30 @@ def check_none_hidden(conn: Conn, schema: str, subscription: str) -> None:
 
 
 def raise_sequence_sql(schema: str, used: int) -> str:
-    """Return the SQL statement that an operator runs to raise the sequence of record ids to `used`, the greatest id in
-    use."""
+    """Return SQL for an operator that raises the sequence of record ids to `used`, the greatest id in use."""
     sequence = compose.Identifier(schema, "record_id_seq").as_string(None)
     return compose.SQL("select setval({}, {})").format(compose.Literal(sequence), compose.Literal(used)).as_string(None)
 
 
 def lower_cursors_sql(schema: str, first: int) -> str:
-    """Return the SQL statement that an operator runs to make cursors go back to the records from id `first` on, which
-    they have passed unread."""
+    """Return SQL for an operator that lets subscriptions read again from the record id `first` on."""
+    # The cursors go back to records that they have passed unread.
     lower = "update {}.partition set floor_id = {below} where floor_id > {below}"
     return compose.SQL(lower).format(compose.Identifier(schema), below=compose.Literal(first - 1)).as_string(None)
 
 
 def check_same_log(conn: Conn, log: int) -> None:
-    """Verify that `log` identifies the same log table and id sequence as at the start of the session. Otherwise close
-    the connection and raise `PartialReadError`."""
+    """Raise `PartialReadError` if the log table was replaced since this session began."""
+    # `log` identifies the log table and the id sequence. The connection is closed before the error is raised.
     if log != (of(conn).log or log):
         conn.close()
         raise PartialReadError("the log of this session, or its sequence, is gone: another has taken its place")
 
 
 def check_log_version(conn: Conn, schema: str, made: int | str | bytes | None) -> bool:
-    """Return True if a poll read the log under its known definition; `made` is the poll's answer. Otherwise note the
-    new definition and return False: the poll does not count. Close the connection and raise `PartialReadError` if row
-    security hides records or the log is another one."""
+    """Return True if the log's definition is unchanged, so that the result of a query on it counts."""
+    # `made` is the poll's answer. After a change the new definition is noted and False is returned: the poll does not
+    # count. Close the connection and raise `PartialReadError` if row security hides records or the log is another one.
     if made is None:
         conn.close()
         raise PartialReadError("the log is not read whole: row security hides records of it")
@@ -127,9 +129,9 @@ def check_log_version(conn: Conn, schema: str, made: int | str | bytes | None) -
 
 
 def drawn(conn: Conn, ids: int | str | None) -> int:
-    """Return the number of record ids drawn so far, and note it in the session's baseline. Close the connection and
-    raise `PartialReadError` if the number has fallen. Raise `InsufficientPrivilege` if the role cannot read the
-    sequence."""
+    """Return the number of record ids drawn so far. Raise `PartialReadError` if it has fallen."""
+    # The number is noted in the session's baseline. If it has fallen, the connection is closed. Raise
+    # `InsufficientPrivilege` if the role cannot read the sequence.
     if ids is None:
         raise InsufficientPrivilege("permission denied for sequence record_id_seq: grant select on it to this role")
     baseline, now = of(conn), int(ids)
@@ -144,8 +146,8 @@ def drawn(conn: Conn, ids: int | str | None) -> int:
 
 @contextmanager
 def without_row_security(conn: Conn) -> Iterator[None]:
-    """Make PostgreSQL raise an error, for the block, wherever row security would silently hide rows. Behind a
-    connection pooler the block is a transaction."""
+    """Within the block, make PostgreSQL raise an error where row security would silently hide rows."""
+    # Behind a connection pooler the block is a transaction.
     if not (isinstance(conn, WatchedConnection) and conn.pooled):
         yield
         return
@@ -155,6 +157,6 @@ def without_row_security(conn: Conn) -> Iterator[None]:
 
 
 def ends_session(error: Error) -> bool:
-    """Return whether a database error shows that a table, privilege or plan of the session is gone, so that a new
-    session must begin."""
+    """Return whether a database error means that a new session must begin."""
+    # That is so if a table, privilege or plan of the session is gone.
     return isinstance(error, PartialReadError) or (error.sqlstate or "").startswith(SESSION_ENDING_STATES)

@@ -25,8 +25,9 @@ FLOOR, AGE, LIFE, SNAPSHOT, CLOCK, LOG, DRAWN, UP = 1, 3, 4, 5, 6, 7, 9, 10
 
 
 class PolledPage(NamedTuple):
-    """The records that one full poll of the log returned, with the snapshot, floors, server clock and drawn ids that
-    prove how far it read."""
+    """The records that one full read of the log returned, with proof of how far it read.
+
+    The proof is the snapshot, floors, server clock and drawn ids."""
 
     snapshot: str  # the snapshot N that the page was read at
     floors: list[int]  # for each request the floor that bounded its search for late records
@@ -37,8 +38,10 @@ class PolledPage(NamedTuple):
 
 
 class QuickPage(NamedTuple):
-    """The records that one quick poll (for a few new records only) returned, with a fence: a bound on the ids that
-    later transactions draw."""
+    """The records that one quick read of the log returned.
+
+    A quick poll is for a few new records only. The page also has a fence: a bound on the ids that later transactions
+    draw."""
 
     snapshot: str
     fence: Fence
@@ -60,9 +63,10 @@ def poll(
     cap: int | None = None,
     sweep: Sweep | None = None,
 ) -> PolledPage:
-    """Read one page of records from the log, with ids up to `hi` and above `lo`, for several read requests. Requests
-    whose `base` is `shared` are in lockstep. Each base is sent once. At most `cap` + 1 late records of each partition
-    are returned. New records of partitions in the `sweep` come last, in the order of ids, regardless of their rooms."""
+    """Read one page of events from the log for several read requests."""
+    # The records have ids up to `hi` and above `lo`. Requests whose `base` is `shared` are in lockstep. Each base is
+    # sent once. At most `cap` + 1 late records of each partition are returned. New records of partitions in the `sweep`
+    # come last, in the order of ids, regardless of their rooms.
     bases = [ask.base for ask in asks]
     own = {base: number for number, base in enumerate(dict.fromkeys(base for base in bases if base is not shared), 1)}
     numbers = [None if base is shared else own[base] for base in bases]
@@ -89,8 +93,9 @@ def poll(
 
 
 def quick(conn: Conn, schema: str, shared: Page, partitions: str) -> QuickPage:
-    """Read at most `MAX_LATE` + 1 records of some partitions that the snapshot of the page `shared` does not see.
-    `partitions` is a bit string (see `quick_poll.bits`)."""
+    """Read a few new records of some partitions that the last full page could not see."""
+    # At most `MAX_LATE` + 1 records that the snapshot of the page `shared` does not see are returned. `partitions` is a
+    # bit string (see `quick_poll.bits`).
     own = {"partitions": partitions, "most": cursor.MAX_LATE, "bell": bell.of(conn)}
     above, end = ids(shared)
     head, rows, stats = _fetch_page(
@@ -106,8 +111,9 @@ def quick(conn: Conn, schema: str, shared: Page, partitions: str) -> QuickPage:
 def _fetch_page(
     conn: Conn, name: str, schema: str, values: Mapping[str, object], planned: Mapping[str, int]
 ) -> tuple[Row, list[Row], PageStats]:
-    """Run a poll of the log and return its last row (facts about the page), its records, and statistics of the records.
-    The poll is repeated if the log's definition has changed. Raise `PartialReadError` if the last row is missing."""
+    """Run a query that reads a page of the log. Return its facts, records and statistics."""
+    # The facts about the page are in the last row. The poll is repeated if the log's definition has changed. Raise
+    # `PartialReadError` if the last row is missing.
     sequence, value = server_incarnation.of(conn)
     sent = {**values, **planned, "life": sequence}
     while True:
@@ -171,8 +177,8 @@ def _sweep_parameters(sweep: Sweep | None) -> dict[str, object]:
 
 
 def bodies(conn: Conn, schema: str, wanted: Sequence[tuple[int, int]]) -> list[Row]:
-    """Return the records with the given (partition, id) pairs, without large payloads, in the order of ids. A record
-    that is gone is missing. The last column of a record says whether a delayed event is canceled or may be."""
+    """Load the records with the given (partition, id) pairs, without large payloads, in the order of ids."""
+    # A record that is gone is missing. The last column of a record says whether a delayed event is canceled or may be.
     with proof.without_row_security(conn):
         return fetch(conn, "bodies", schema, _id_parameters(wanted))
 
@@ -180,8 +186,9 @@ def bodies(conn: Conn, schema: str, wanted: Sequence[tuple[int, int]]) -> list[R
 def payloads(
     conn: Conn, schema: str, wanted: Sequence[tuple[int, int]], most: int
 ) -> dict[tuple[int, int], Row | None]:
-    """Return whole records, with their payloads, for the first of the given (partition, id) pairs, up to `most` bytes
-    together. A record that is gone is None. At least one record is returned, and the last may exceed the limit."""
+    """Load whole records for the first of the given (partition, id) pairs, up to `most` bytes together."""
+    # Each record has its payload. A record that is gone is None. At least one record is returned, and the last may
+    # exceed the limit.
     with proof.without_row_security(conn):
         rows = fetch(conn, "payloads", schema, {**_id_parameters(wanted), "bytes": most})
     return {pair: None if row[1] is None else row for pair, row in zip(wanted, rows, strict=False)}

@@ -14,13 +14,15 @@ from partbox.db.sql import Conn, query
 
 
 class NewIncarnationError(OperationalError):
-    """Error: the database server crashed or was replaced since the session began, so the ids that the session remembers
-    are not valid any more."""
+    """Error: the database server crashed or was replaced since this session began.
+
+    The ids that the session remembers are not valid any more."""
 
 
 class Incarnation(NamedTuple):
-    """The identity of a database server between two crashes or replacements: the oid of a sequence that a crash resets,
-    and its value."""
+    """The identity of a database server from one crash or replacement to the next.
+
+    It consists of the oid of a sequence that a crash resets, and its value."""
 
     sequence: int | None
     value: int | None
@@ -32,8 +34,8 @@ UNKNOWN_INCARNATION = Incarnation(None, None)
 
 
 def begin(conn: Conn, schema: str) -> Incarnation:
-    """Return the incarnation of the server, a value that changes with each crash or replacement. Set a new value after
-    a crash, and recreate a sequence that a promotion made unreadable."""
+    """Return the server's identity value, which changes with each crash or replacement."""
+    # Set a new value after a crash, and recreate a sequence that a promotion made unreadable.
     try:
         _ensure(conn, schema)
     except InternalError_:
@@ -49,8 +51,8 @@ def _ensure(conn: Conn, schema: str) -> Incarnation:
 
 
 def of(conn: Conn) -> Incarnation:
-    """Return the server incarnation (the run between two crashes) that this connection's session began in, or an
-    unknown one."""
+    """Return the server's identity when this connection's session began, or an unknown one."""
+    # The identity changes with each crash.
     return (
         conn.incarnation
         if isinstance(conn, WatchedConnection) and conn.incarnation is not None
@@ -59,13 +61,14 @@ def of(conn: Conn) -> Incarnation:
 
 
 def note(conn: WatchedConnection, incarnation: Incarnation) -> None:
-    """Remember on the connection which server incarnation (the run between two crashes) its session began in."""
+    """Store on the connection the identity of the server that its session began with."""
+    # The identity (incarnation) changes with each crash.
     conn.incarnation = incarnation
 
 
 def check(conn: Conn, same: bool) -> None:
-    """Close the connection and raise `NewIncarnationError` if the server crashed or was replaced since the session
-    began, that is, unless the incarnation is the `same`."""
+    """Close the connection and raise `NewIncarnationError` unless the server is the `same` as before."""
+    # The server is another one if it crashed or was replaced since the session began.
     if not same:
         conn.close()
         raise NewIncarnationError(REPLACED_TEXT)

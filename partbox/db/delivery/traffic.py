@@ -16,7 +16,9 @@ SUMMED_FIELDS = ("sent", "in_flight", "retries", "seconds")
 
 @dataclass(frozen=True, slots=True)
 class SinkTraffic:
-    """The counts of messages that a process has sent to one sink (such as a broker), with their time and last error.
+    """The numbers of messages that a process has sent to one sink, their total time and last error.
+
+    A sink is, for example, a broker.
 
     - `sent`: acknowledged messages
     - `in_flight`: messages without an answer yet
@@ -37,32 +39,31 @@ class SinkTraffic:
 
     @property
     def takes_dead_letters(self) -> bool:
-        """True if the sink receives dead events (dead letters), because it is the dead-letter hook or the target of
-        `--dead-to`."""
+        """True if the sink receives events that were given up after failures (dead letters).
+
+        The sink is the dead-letter hook or the target of `--dead-to`."""
         return self.sink.startswith(DEAD_LETTERS)
 
     @property
     def mean(self) -> float | None:
-        """The average number of seconds until the sink acknowledges a message. None before the first
-        acknowledgement."""
+        """The average seconds until the sink acknowledges a message. None before the first one."""
         return self.seconds / self.sent if self.sent else None
 
 
 def note(conn: Conn, schema: str, instance: UUID, traffic: Sequence[SinkTraffic]) -> None:
-    """Store the counts of messages that a worker process has sent to its sinks, in the row of its instance."""
+    """Store in a worker's database row how many messages it has sent to each sink."""
     stored = orjson.dumps([asdict(each) for each in traffic]).decode()
     conn.execute(query("note_sinks", schema), {"instance": instance, "sinks": stored})
 
 
 def parse_column(stored: list[dict[str, Any]] | None) -> tuple[SinkTraffic, ...]:
-    """Return the counts of messages by sink from the stored column of an instance. An empty column gives an empty
-    tuple."""
+    """Parse the stored message counts of a worker, by sink. An empty column gives an empty tuple."""
     return tuple(SinkTraffic(**each) for each in stored or [])
 
 
 def merge(traffic: Iterable[SinkTraffic]) -> list[SinkTraffic]:
-    """Sum the message counts of several processes by sink, with failing sinks first. Of several errors, the one that
-    has lasted longest is kept."""
+    """Sum the message counts of several processes by sink. Failing sinks come first."""
+    # If a sink has several errors, the error that has lasted longest is kept.
     found: dict[str, list[SinkTraffic]] = {}
     for each in traffic:
         found.setdefault(each.sink, []).append(each)

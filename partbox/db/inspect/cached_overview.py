@@ -28,8 +28,9 @@ CACHE_FACTOR: Final = 4
 
 
 class CachedConnection:
-    """A database connection for reads that is kept open and replaced if it is lost. Threads use it one after the other.
-    A statement is cut after `patience` seconds."""
+    """A kept-open database connection for reads, which is replaced if it is lost.
+
+    Threads use it one after the other. A statement is cut after `patience` seconds."""
 
     def __init__(self, settings: Settings, dsn: Callable[[], str], *, name: str, patience: float) -> None:
         self._settings = settings
@@ -41,10 +42,10 @@ class CachedConnection:
         self.closed = threading.Event()
 
     def use(self, read: Callable[[Conn], T]) -> T:
-        """Run `read` with the kept connection and return its result, after waiting for any other thread that uses the
-        connection. `read` must only read: if a kept connection turns out to be lost, `read` is called once more with a
-        new one. Raise `psycopg.Error`, `SchemaError` if this program cannot work on the schema, and `PartboxError`
-        after `close`."""
+        """Run `read` with the kept connection and return its result. Other threads wait."""
+        # This call waits for any other thread that uses the connection. `read` must only read: if a kept connection
+        # turns out to be lost, `read` is called once more with a new one. Raise `psycopg.Error`, `SchemaError` if this
+        # program cannot work on the schema, and `PartboxError` after `close`.
         with self._lock:
             try:
                 return self._use_or_retry(read)
@@ -53,7 +54,8 @@ class CachedConnection:
                     self._drop_connection()
 
     def close(self) -> None:
-        """Close the kept connection for good: now, or at the end of a use that takes longer than `CLOSE_TIMEOUT`."""
+        """Close the kept connection for good."""
+        # This happens now, or at the end of a use that takes longer than `CLOSE_TIMEOUT`.
         self.closed.set()
         if self._lock.acquire(timeout=CLOSE_TIMEOUT):
             try:
@@ -93,9 +95,10 @@ class CachedConnection:
 
 
 class CachedOverview:
-    """A cached, thread-safe overview of the state of all subscriptions. Concurrent callers share one read. The overview
-    opens a connection of its own at first use, and is kept for at least `fresh` seconds. `clock` is monotonic, in
-    seconds."""
+    """A thread-safe cache of the state of all subscriptions.
+
+    Concurrent callers share one read. It opens a connection of its own at first use. The overview is kept for at least
+    `fresh` seconds. `clock` is monotonic, in seconds."""
 
     def __init__(
         self,
@@ -117,8 +120,8 @@ class CachedOverview:
         self._until = 0.0
 
     def overview(self) -> Overview:
-        """Return the state of all subscriptions, read again if the cached one is too old. Raise `psycopg.Error` or
-        `PartboxError`, which are cached too."""
+        """Return the state of all subscriptions, read again if the cached one is too old."""
+        # Raise `psycopg.Error` or `PartboxError`, which are cached too.
         with self._lock:
             if self._answer is None or self._clock() >= self._until:
                 began = self._clock()
@@ -135,23 +138,23 @@ class CachedOverview:
 
     @property
     def closed(self) -> threading.Event:
-        """The event that is set once this cached overview is closed for good."""
+        """The event that is set once this cache is closed for good."""
         return self._cached.closed
 
     def list_partitions(self, subscription: str) -> None:
-        """Include the partitions of this subscription in later overviews, however many there are. Any thread may call
-        this."""
+        """Include all partitions of this subscription in later overviews."""
+        # There is no limit on their number here. Any thread may call this.
         if subscription not in self._named:
             self._named.append(subscription)
 
     def query(self, read: Callable[[Conn], T]) -> T:
-        """Run another read of a viewer on the connection of this cached overview, and return the result of `read`.
-        Errors are as in `overview`."""
+        """Run another read on the connection of this cache. Return the result of `read`."""
+        # The read is one of a viewer. Errors are as in `overview`.
         return self._cached.use(read)
 
     def close(self) -> None:
-        """Close the connection of this cached overview for good. A read that takes longer closes the connection at its
-        end."""
+        """Close the connection of this cache for good."""
+        # A read that takes longer closes the connection at its end.
         self._cached.close()
         # Set without the lock, which a running read holds.
         self._until = 0.0

@@ -39,16 +39,19 @@ WATCHED_USAGE = 0.5
 
 
 class NotificationQueue(NamedTuple):
-    """The fill level of the PostgreSQL server's notification queue, which all its databases share, and the pid of the
-    session that keeps the queue from being emptied. The pid is None if the server has not named it."""
+    """The fill level of the server's notification queue, and the session that keeps it from being emptied.
+
+    All databases of the PostgreSQL server share the queue. The pid of the session is None if the server has not named
+    it."""
 
     usage: float
     holder: int | None = None
 
 
 class UnreadPart(NamedTuple):
-    """A part of a diagnosis that could not be read from the database, and the reason. `forbidden`: a privilege is
-    missing."""
+    """A part of a diagnosis that could not be read from the database, and the reason.
+
+    `forbidden`: a privilege is missing."""
 
     part: str
     reason: str
@@ -56,8 +59,9 @@ class UnreadPart(NamedTuple):
 
 
 class Thresholds(NamedTuple):
-    """The ages, in seconds, by which a diagnosis sorts events: deaths within `lately` are recent, records older than
-    `retain` are expired."""
+    """The ages in seconds by which a diagnosis calls failures recent and records expired.
+
+    Deaths within `lately` are recent, records older than `retain` are expired."""
 
     lately: float
     retain: float
@@ -65,8 +69,9 @@ class Thresholds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:  # one field for each part that is read, of which each check takes some
-    """All facts that a diagnosis has read from the database, one field for each part. A part that could not be read is
-    None or empty, and listed in `unread`."""
+    """All facts that a diagnosis has read from the database, one field for each part.
+
+    A part that could not be read is None or empty, and listed in `unread`."""
 
     server: facts.ServerFacts | None = None
     is_original: bool = True  # the cursors were written in this server's cluster
@@ -103,8 +108,8 @@ class Evidence:  # one field for each part that is read, of which each check tak
 
 
 def gather_evidence(conn: Conn, schema: str, ask: Thresholds) -> Evidence:
-    """Read from the database all facts that the diagnosis checks, over an autocommit connection. Raise `SchemaError` if
-    the schema has another version."""
+    """Read from the database all facts that a diagnosis needs."""
+    # The connection is in autocommit mode. Raise `SchemaError` if the schema has another version.
     reader = _PartReader(conn, schema)
     reader.part("the version of the schema", lambda: migrate.check(conn, schema))
     retain = {"retain": ask.retain}
@@ -146,16 +151,17 @@ def gather_evidence(conn: Conn, schema: str, ask: Thresholds) -> Evidence:
 
 
 def reread_overview(conn: Conn, schema: str, before: Evidence) -> Evidence:
-    """Return the evidence of a diagnosis with the state of the subscriptions read a second time. If that fails, the old
-    state stays and the failure is noted."""
+    """Return the facts of a diagnosis with the state of the subscriptions read again."""
+    # If that fails, the old state stays and the failure is noted.
     reader = _PartReader(conn, schema)
     seen = reader.part("the subscriptions, a second time", lambda: overview(conn, schema, working=True))
     return replace(before, overview=seen or before.overview, unread=(*before.unread, *reader.unread))
 
 
 class _PartReader:
-    """A reader of the parts of a diagnosis, each in a transaction of its own. It notes the parts that it could not
-    read."""
+    """A reader of the parts of a diagnosis, each in a transaction of its own.
+
+    It notes the parts that it could not read."""
 
     def __init__(self, conn: Conn, schema: str) -> None:
         self._conn = conn
@@ -174,8 +180,8 @@ class _PartReader:
         return self.part(name.removeprefix("doctor_"), read) or []
 
     def part(self, name: str, read: Callable[[], T]) -> T | None:
-        """Return the result of `read`, run in a transaction of its own. Return None, and note the part as unread, if
-        that fails."""
+        """Run `read` in a transaction of its own and return its result. None if it fails."""
+        # A part that failed is noted as unread.
         try:
             with self._conn.transaction():
                 self._conn.execute(query("doctor_patience", self._schema), {"limit": self._patience})
@@ -189,15 +195,16 @@ class _PartReader:
 
 
 def _notification_queue(conn: Conn, schema: str) -> NotificationQueue:
-    """Return how full the server's notification queue is, and which session holds it up. The connection must be in
-    autocommit mode."""
+    # Return how full the server's notification queue is, and which session holds it up. The connection must be in
+    # autocommit mode.
     (usage,) = conn.execute(query("queue_usage", schema), {}).fetchone() or (0.0,)
     return NotificationQueue(usage, _queue_holder(conn, schema) if usage >= WATCHED_USAGE else None)
 
 
 def _queue_holder(conn: Conn, schema: str) -> int | None:
-    """Return the pid of the session that keeps the notification queue from being emptied: the first number in the
-    server's warning about a full queue. The warning is in the server's language."""
+    """Return the pid of the session that keeps the notification queue from being emptied.
+
+    It is the first number in the server's warning about a full queue. The warning is in the server's language."""
     pids: list[int] = []
 
     def note(diagnostic: Diagnostic) -> None:
@@ -218,7 +225,8 @@ def _read_search_path(conn: Conn, schema: str) -> tuple[facts.PathSchema, ...]:
 
 
 def _life_error(conn: Conn, schema: str) -> str | None:
-    """Return the error if the sequence that identifies the server's incarnation cannot be read, or None."""
+    """Return the error, or None, from reading the sequence that identifies the server between crashes."""
+    # The sequence identifies the server's incarnation.
     try:
         conn.execute(query("doctor_life", schema), {})
     except errors.InternalError_ as error:
@@ -230,8 +238,8 @@ def _life_error(conn: Conn, schema: str) -> str | None:
 
 
 def _find_displaced(conn: Conn, schema: str) -> facts.DisplacedTable | None:
-    """Return the outbox table or log segment that is missing or was replaced, with the remedy. Return None if all are
-    in place."""
+    """Return the outbox table or log segment that is missing or was replaced, or None."""
+    # The remedy is returned too.
     try:
         with conn.transaction():
             conn.execute(query("intact", schema), {"subscription": None})

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 
 class ServerFacts(NamedTuple):
-    """Facts about the PostgreSQL server for a diagnosis: its clock, settings and connection slots, and the database and
-    role of this session."""
+    """The PostgreSQL server's clock, settings and connection slots, for a diagnosis.
+
+    The database and role of this session are included."""
 
     clock: float  # Unix time
     database: str
@@ -19,16 +20,18 @@ class ServerFacts(NamedTuple):
 
 
 class NodeSessions(NamedTuple):
-    """The number of database sessions in which nodes (groups of worker processes) supervise their processes, and the
-    age of the oldest session."""
+    """The number and greatest age of the sessions in which nodes supervise their worker processes.
+
+    A node is a group of worker processes."""
 
     number: int
     age: float | None
 
 
 class SequenceFacts(NamedTuple):
-    """The state and definition of the sequence that numbers records. `owned_by` names a table, `defaults` holds the
-    expressions of `record.id` and `record.xid`."""
+    """The state and definition of the sequence that numbers records.
+
+    `owned_by` names a table, `defaults` holds the expressions of `record.id` and `record.xid`."""
 
     last: int | None
     increment: int
@@ -39,8 +42,9 @@ class SequenceFacts(NamedTuple):
 
 
 class WorkerAccess(NamedTuple):
-    """A database object that a worker role lacks privileges on: a table, sequence or function, or the schema (without a
-    name)."""
+    """A database object on which a worker role lacks privileges.
+
+    It is a table, sequence or function, or the schema (without a name)."""
 
     role: str
     kind: str
@@ -50,16 +54,18 @@ class WorkerAccess(NamedTuple):
 
 
 class DisplacedTable(NamedTuple):
-    """An outbox table or log segment that was moved, replaced or removed: the problem in the words of the database, and
-    the remedy."""
+    """An outbox table or log segment that was moved, replaced or removed, with the remedy.
+
+    The problem is given in the words of the database."""
 
     problem: str
     remedy: str
 
 
 class PathSchema(NamedTuple):
-    """A schema in the `search_path` of the role `user`, with the others who may create objects in it: PUBLIC, or
-    roles."""
+    """A schema in a role's `search_path`, and the other roles that may create objects in it.
+
+    The role is `user`. The others may be PUBLIC."""
 
     name: str
     owner: str
@@ -68,8 +74,9 @@ class PathSchema(NamedTuple):
 
 
 class ForeignTrigger(NamedTuple):
-    """A trigger or rule (`kind`) that somebody else put on a table of partbox. `drops` is True if it looks as if it may
-    drop rows."""
+    """A trigger or rule that somebody else put on a table of partbox.
+
+    `kind` says which. `drops` is True if it looks as if it may drop rows."""
 
     table: str
     kind: str
@@ -79,8 +86,9 @@ class ForeignTrigger(NamedTuple):
 
 
 class OpenSession(NamedTuple):
-    """A database session with an open transaction, and its effects on vacuum, locks and publishing. Ages are None if
-    this role may not see them."""
+    """A session with an open transaction, and its effects on vacuum, locks and publishing.
+
+    Ages are None if this role may not see them."""
 
     pid: int
     database: str | None
@@ -99,8 +107,9 @@ class OpenSession(NamedTuple):
 
 
 class LockHolder(NamedTuple):
-    """A database session that has locked, for `age` seconds, a thing that only one session may have at a time, such as
-    the lock of the archiver."""
+    """A session that has held an exclusive lock for `age` seconds, such as the archiver's lock.
+
+    Only one session may have the locked thing at a time."""
 
     pid: int
     user: str | None
@@ -110,8 +119,9 @@ class LockHolder(NamedTuple):
 
 
 class LockWait(NamedTuple):
-    """A database session that has waited `age` seconds for a lock on a table of partbox, with the pids of the sessions
-    that hold the lock."""
+    """A session that has waited `age` seconds for a lock on a table of partbox, and the lock's holders.
+
+    The holders are given by the pids of their sessions."""
 
     pid: int
     user: str | None
@@ -123,8 +133,9 @@ class LockWait(NamedTuple):
 
 
 class PreparedTransaction(NamedTuple):
-    """A transaction that was prepared for a two-phase commit and has not ended. It is `age` seconds and `xids`
-    transactions old."""
+    """A transaction that was prepared for a two-phase commit and has not ended.
+
+    It is `age` seconds and `xids` transactions old."""
 
     gid: str
     owner: str
@@ -134,8 +145,9 @@ class PreparedTransaction(NamedTuple):
 
 
 class ReplicationSlot(NamedTuple):
-    """A replication slot of the server, for which `retained` bytes of WAL are kept. Vacuum stops at rows deleted `xmin`
-    transactions ago, and in the catalogs `catalog_xmin` transactions ago."""
+    """A replication slot of the server, for which `retained` bytes of WAL are kept.
+
+    Vacuum stops at rows deleted `xmin` transactions ago, and in the catalogs `catalog_xmin` transactions ago."""
 
     name: str
     kind: str
@@ -146,8 +158,9 @@ class ReplicationSlot(NamedTuple):
 
 
 class TableFacts(NamedTuple):
-    """The size, row counts and vacuum state of a partbox table that is written all the time. `vacuumed` is the seconds
-    since the last vacuum."""
+    """The size, row counts and vacuum state of a table that partbox writes all the time.
+
+    `vacuumed` is the seconds since the last vacuum."""
 
     name: str
     live: int
@@ -158,8 +171,9 @@ class TableFacts(NamedTuple):
 
 
 class SegmentFacts(NamedTuple):
-    """The state of the log's segments (its table partitions by ranges of record ids), with the reason if the last
-    change failed."""
+    """The state of the log's table partitions (segments), and why their last change failed.
+
+    A segment is a range of record ids. The reason is given only if the last change failed."""
 
     end: int | None  # records with ids from here on go into the default segment, as do ids that no segment takes
     in_default: bool
@@ -169,8 +183,9 @@ class SegmentFacts(NamedTuple):
 
 
 class HiddenRecords(NamedTuple):
-    """Records that no cursor will read, because their ids were drawn below ids that cursors had already passed: the
-    first id, the last, and the number."""
+    """Records that no subscription will read, as first id, last id and number.
+
+    Their ids were drawn below ids that cursors had already passed."""
 
     first: int
     last: int
@@ -178,8 +193,9 @@ class HiddenRecords(NamedTuple):
 
 
 class ArchiveFacts(NamedTuple):
-    """The state of the archive: why archiving fails, for how long, and the age and id of the oldest record that is not
-    archived."""
+    """Why and how long archiving has failed, and the oldest record that is not archived.
+
+    The oldest record is given by age and id."""
 
     problem: str | None
     failing: float | None
@@ -188,7 +204,9 @@ class ArchiveFacts(NamedTuple):
 
 
 class ParkedCounts(NamedTuple):
-    """The numbers of unfinished parked rows (events set aside) in one partition of a subscription."""
+    """The numbers of events that a subscription has set aside and not finished, in one partition.
+
+    They are counts of parked rows."""
 
     subscription: str
     partition: int
@@ -198,8 +216,7 @@ class ParkedCounts(NamedTuple):
 
 
 class DeferredRows(NamedTuple):
-    """The deferred events of one type in a subscription: how many, the age of the oldest, and the reason given for the
-    newest."""
+    """The deferred events of one type in a subscription: number, greatest age and newest reason."""
 
     subscription: str
     event_type: str
@@ -209,8 +226,9 @@ class DeferredRows(NamedTuple):
 
 
 class DeadRows(NamedTuple):
-    """The dead events (given up after failures) of one type and one kind of error in a subscription, with their number
-    and ages."""
+    """The events of one type that were given up after failures with one kind of error.
+
+    They are the dead events of a subscription, with their number and ages."""
 
     subscription: str
     event_type: str
@@ -224,8 +242,9 @@ class DeadRows(NamedTuple):
 
 
 class SuspectRecord(NamedTuple):
-    """A record that may have killed its worker process: it ran when the process died, or runs now for that reason. It
-    started `age` seconds ago."""
+    """An event that may have killed its worker process. It started `age` seconds ago.
+
+    The record ran when the process died, or runs now for that reason."""
 
     subscription: str
     record_id: int
@@ -235,9 +254,10 @@ class SuspectRecord(NamedTuple):
 
 
 class RetentionHold(NamedTuple):
-    """A subscription that still needs records older than the retention time: in how many partitions, and the age of the
-    oldest. In `floors` of the partitions it has read everything, but an open transaction may still write below its
-    cursor."""
+    """A subscription that still needs records older than the retention time.
+
+    It tells in how many partitions, and the age of the oldest. In `floors` of the partitions it has read everything,
+    but an open transaction may still write below its cursor."""
 
     subscription: str
     partitions: int
@@ -246,8 +266,9 @@ class RetentionHold(NamedTuple):
 
 
 class ExpiredRecords(NamedTuple):
-    """The number of partitions with records that a purge should have deleted by now, and the age of the oldest such
-    record."""
+    """The number of partitions with records that should be deleted by now, and the greatest age.
+
+    A purge deletes records."""
 
     partitions: int
     age: float | None

@@ -28,7 +28,9 @@ TRACE_HEADER: Final = "traceparent"
 
 @dataclass(frozen=True, slots=True)
 class FoundRecord:
-    """A record found in the log, with its event data and its delivery status in each subscription, by name.
+    """A record found in the log: its event data, and its delivery status in each subscription.
+
+    The statuses are by the name of the subscription.
 
     - `size`: of the payload in bytes
     - `payload`: verbatim JSON text or bytes, None unless it was read
@@ -56,7 +58,9 @@ class FoundRecord:
 
 @dataclass(frozen=True, slots=True)
 class FoundRecords:
-    """The records that a search of the log has found at one moment of the database's clock, the newest record first.
+    """The records that a search of the log has found at one moment, the newest first.
+
+    The moment is by the database's clock.
 
     - `meant`: how the text was understood, None if there was no text
     - `others`: other meanings of the text, whose records are not listed
@@ -75,8 +79,8 @@ class FoundRecords:
 def load_records(
     conn: Conn, schema: str, positions: Sequence[LogPosition], subscription: str | None = None, *, payload: bool = False
 ) -> tuple[FoundRecord, ...]:
-    """Load the records at the given positions of the log, in order, with their delivery status in one or all
-    subscriptions. Missing records are skipped."""
+    """Load the records at the given log positions, with their delivery status by subscription."""
+    # The records are in order. The status is for one or all subscriptions. Missing records are skipped.
     chosen = {"ids": [each.record_id for each in positions], "partitions": [each.partition for each in positions]}
     standings = _load_statuses(conn, schema, chosen | {"subscription": subscription})
     found = {row[0]: row for row in rows(conn, "find_records", schema, **chosen, payload=payload)}
@@ -101,7 +105,7 @@ def _build_record(row: tuple[Any, ...], standings: tuple[DeliveryStatus, ...]) -
 
 
 def _trace_id(headers: dict[str, str]) -> str | None:
-    """Return the trace id from the W3C header `traceparent`, whose parts are version, trace id, parent id and flags."""
+    # The parts of the W3C header `traceparent` are version, trace id, parent id and flags.
     parts = str(headers.get(TRACE_HEADER, "")).split("-")
     return parts[1] if len(parts) >= 4 and len(parts[1]) == 32 else None
 

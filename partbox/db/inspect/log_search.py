@@ -46,9 +46,10 @@ class LogPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """The conditions that records must match in a search of the log. A condition of None matches all. Either `event_id`
-    or `aggregate_id` must match, and everything else. Matching records were published at `since` or later and before
-    `until`, and have ids below `before`."""
+    """The conditions that records must match in a search of the log. None matches all.
+
+    Either `event_id` or `aggregate_id` must match, and everything else. Matching records were published at `since` or
+    later and before `until`, and have ids below `before`."""
 
     event_id: UUID | None = None
     aggregate_id: str | None = None
@@ -62,9 +63,10 @@ class RecordFilter:
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
-    """The positions of records that a search has found, the newest first. `read_since` is None if everything was read.
-    Otherwise the search has read everything published since then, and continues below the record id `before`, or cannot
-    continue if that is None."""
+    """One page of search results: positions of records in the log, the newest first.
+
+    `read_since` is None if everything was read. Otherwise the search has read everything published since then, and
+    continues below the record id `before`, or cannot continue if that is None."""
 
     positions: tuple[LogPosition, ...] = ()
     before: int | None = None
@@ -72,8 +74,9 @@ class SearchPage:
 
 
 def find_newest(conn: Conn, schema: str, record_filter: RecordFilter, limit: int) -> SearchPage:
-    """Search the whole log backwards and return the positions of the newest records that match the filter, up to
-    `limit`."""
+    """Search the whole log backwards for the newest records that match the filter, up to `limit`.
+
+    Their positions are returned."""
     return _read(conn, schema, record_filter, limit)
 
 
@@ -84,14 +87,17 @@ def by_id(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, r
 
 
 def by_aggregate(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, aggregate_id: str) -> SearchPage:
-    """Search for the newest records with this aggregate id, which are all in one partition. Return their positions."""
+    """Search for the newest records with this aggregate id. Return their positions.
+
+    They are all in one partition."""
     partition, wanted = partition_of(aggregate_id), replace(record_filter, aggregate_id=aggregate_id)
     return _read(conn, schema, wanted, limit, partition=partition)
 
 
 def by_event(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, event_id: UUID) -> SearchPage:
-    """Search for the records with this event id: around the moment in the id, in the partition of the id, or among the
-    newest. An id may contain no moment. An event without an aggregate id lies in the partition of its event id."""
+    """Search for the records with this event id. Return their positions."""
+    # The search reads around the moment in the id, in the partition of the id, or among the newest. An id may contain
+    # no moment. An event without an aggregate id lies in the partition of its event id.
     wanted = replace(record_filter, event_id=event_id)
     if event_id.version == UUID7 and not (record_filter.since or record_filter.until):
         # The id may contain a moment that Python's calendar does not have.
@@ -102,8 +108,8 @@ def by_event(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *
 
 
 def by_key(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, key: str) -> SearchPage:
-    """Search for the records published with this idempotency key, if the key is remembered, by reading the log around
-    the moment when the key was used."""
+    """Search for the records that were published with this idempotency key."""
+    # The key must still be remembered. The log is read around the moment when the key was used.
     found = row(conn, "find_key", schema, key=key)
     return (
         SearchPage()
@@ -121,9 +127,9 @@ def by_outcome(
     outcomes: Sequence[str],
     subscription: str | None,
 ) -> SearchPage:
-    """Search for records that had one of the given outcomes between the filter's `since` and `until`, the latest
-    first. "unhandled" means ignored for want of a handler: that leaves no row, so it is looked for among the newest
-    records."""
+    """Search for the records that had one of the given delivery outcomes, the latest first."""
+    # The outcome was between the filter's `since` and `until`. "unhandled" means ignored for want of a handler: that
+    # leaves no row, so it is looked for among the newest records.
     values = asdict(replace(record_filter, since=None, until=None)) | {
         "from": record_filter.since,
         "to": record_filter.until,
@@ -141,8 +147,8 @@ def by_outcome(
 
 
 def _read_around(conn: Conn, schema: str, moment: datetime, record_filter: RecordFilter, limit: int) -> SearchPage:
-    """Return the matching records near a moment. The log is read in stretches of time around the moment, the likeliest
-    stretch first."""
+    """Return the matching records near a moment."""
+    # The log is read in stretches of time around the moment, the likeliest stretch first.
     edges = [0, *(_find_first_id(conn, schema, moment + timedelta(seconds=each)) for each in MOMENT_OFFSETS), HIGHEST]
     stretches, incomplete = [*pairwise(edges)], SearchPage()
     for number in STRETCH_ORDER:
@@ -165,8 +171,8 @@ def _read(
     steps: Sequence[int] | None = None,
     partition: int | None = None,
 ) -> SearchPage:
-    """Read the log, or one partition of it, backwards, step by step, until `limit` matching records are found or
-    nothing is left."""
+    """Read the log backwards, step by step, until `limit` matching records are found."""
+    # The search ends too if nothing is left. It reads the whole log or one partition.
     values: dict[str, Any] = asdict(record_filter) | {"limit": limit + 1, "partition": partition}
     if record_filter.since is not None:
         low = max(low, _find_first_id(conn, schema, record_filter.since - CLOCK_SKEW))
@@ -188,7 +194,7 @@ def _read(
 
 
 def _published_at(conn: Conn, schema: str, record_id: int) -> datetime | None:
-    """Return the time when a record was published, or the time of the next record if that one is gone."""
+    # If the record is gone, the time is that of the next one.
     found = row(conn, "find_published", schema, record_id=record_id)
     return found[0] if found else None
 

@@ -31,8 +31,9 @@ FINAL_STATES: Final = ("dead", "discarded")  # no longer attempted
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A worker process as the database knows it. Ages and the lease are in seconds. `partitions` is the number of
-    partitions that the process owns.
+    """A worker process as registered in the database. Ages and the lease are in seconds.
+
+    `partitions` is the number of partitions that the process owns.
 
     - `supervisor`: the start of the node that it belongs to, None if unknown
     - `running`: handlers that have run for over ten seconds, the longest first. `running_more`: further ones.
@@ -60,8 +61,9 @@ class Instance:
 
     @property
     def expired(self) -> bool:
-        """True if the lease of the worker process has ended without a heartbeat, so that the process is about to be
-        declared dead and its partitions freed."""
+        """True if the worker process has sent no heartbeat within its lease.
+
+        It is about to be declared dead and its partitions freed."""
         return self.heartbeat_age > self.lease
 
     @property
@@ -74,7 +76,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStats:
-    """The progress and backlog of a subscription in one partition, with the instance that owns it.
+    """A subscription's progress and backlog in one partition, and the worker that owns the partition.
 
     - `pending`: records that it has not consumed, estimated unless `exact`. The oldest has `oldest_age`.
     - `claimed_age`: since it was last claimed, None if never
@@ -101,14 +103,17 @@ class PartitionStats:
 
     @property
     def unfinished_age(self) -> float | None:
-        """The seconds for which the oldest unfinished event of the partition, unread or parked (set aside), has been
-        waiting. None if no event is waiting."""
+        """The seconds that the partition's oldest unfinished event has been waiting, or None.
+
+        The event is unread or parked (set aside). None means that no event is waiting."""
         return _max_age(self.oldest_age, self.parked_age)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSums:
-    """The backlog of a subscription, summed over all its partitions. Ages are in seconds, as in `PartitionStats`."""
+    """The backlog of a subscription, summed over all its partitions.
+
+    Ages are in seconds, as in `PartitionStats`."""
 
     partitions: int
     unowned: int
@@ -120,15 +125,15 @@ class PartitionSums:
 
     @property
     def unfinished_age(self) -> float | None:
-        """The seconds for which the oldest unfinished event of all partitions, unread or parked (set aside), has been
-        waiting. None if no event is waiting."""
+        """The seconds that the oldest unfinished event of all partitions has been waiting, or None.
+
+        The event is unread or parked (set aside). None means that no event is waiting."""
         return _max_age(self.oldest_age, self.parked_age)
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The state of a subscription at one moment: its worker processes, its partitions, and the numbers of its
-    unfinished records.
+    """The state of a subscription at one moment: its processes, partitions and numbers of unfinished events.
 
     - `parked`: parked records by state, which are not pending
     - `completed`: an estimate of the records in the log that it is done with
@@ -152,8 +157,9 @@ class Cluster:
 
     @property
     def waiting(self) -> dict[str, int]:
-        """The numbers of parked records (events set aside) that will be attempted again, by state. Dead and discarded
-        ones are left out."""
+        """The numbers of events that were set aside and will be attempted again, by state.
+
+        They are parked records. Dead and discarded ones are left out."""
         return {state: count for state, count in self.parked.items() if state not in FINAL_STATES}
 
     @property
@@ -174,13 +180,16 @@ class Cluster:
 
     @property
     def unowned(self) -> int:
-        """The number of the subscription's partitions that no living instance owns, so that no process reads them."""
+        """The number of the subscription's partitions that no living worker process owns.
+
+        No process reads them."""
         return self.sums.unowned
 
     @property
     def sinks(self) -> list[SinkTraffic]:
-        """The counts of messages that the subscription's processes have sent since they started, by sink (such as a
-        broker)."""
+        """The counts of messages that the subscription's processes have sent to each sink since they started.
+
+        A sink is, for example, a broker."""
         return traffic.merge(each for instance in self.instances for each in instance.sinks)
 
     @property
@@ -195,35 +204,39 @@ class Cluster:
 
     @property
     def exact(self) -> bool:
-        """True if the number of `pending` records was counted. Beyond 10,000 records a partition the number is
-        estimated."""
+        """True if the number of `pending` records was counted, not estimated.
+
+        Beyond 10,000 records a partition the number is estimated."""
         return self.sums.exact
 
     @property
     def oldest_age(self) -> float | None:
-        """The seconds since the oldest record that the subscription has not consumed was published. None if no record
-        is pending."""
+        """The seconds since the oldest unread record was published. None if the subscription has read all."""
         return self.sums.oldest_age
 
     @property
     def unfinished_age(self) -> float | None:
-        """The seconds for which the subscription's oldest unfinished event has been waiting: unread, parked (set
-        aside), or behind a failed event."""
+        """The seconds that the subscription's oldest unfinished event has been waiting.
+
+        The event is unread, parked (set aside), or behind a failed event."""
         return self.sums.unfinished_age
 
     @property
     def records(self) -> dict[str, int]:
-        """The number of records in the log by their status in this subscription: pending, completed, and each state of
-        parked records. States without records have zero."""
+        """The number of records in the log by their delivery status in this subscription.
+
+        A status is pending, completed, or a state of parked records. States without records have zero."""
         parked = {state: self.parked.get(state, 0) for state in STATES}
         return {"pending": self.pending, "completed": self.completed, **parked}
 
 
 @dataclass(frozen=True, slots=True)
 class RecordStatus:
-    """A record and its status in a subscription: pending, completed, or the state in which it is parked (set aside).
-    `attempts` and `last_error` belong to parked records. `event_id` and `created_at` are None only if a parked record
-    was removed from the log."""
+    """A record and its delivery status in a subscription, such as pending, completed or dead.
+
+    A status other than pending and completed is the state in which the record is parked (set aside). `attempts` and
+    `last_error` belong to parked records. `event_id` and `created_at` are None only if a parked record was removed from
+    the log."""
 
     id: int
     event_id: UUID | None
@@ -239,9 +252,10 @@ class RecordStatus:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The state of all subscriptions of a schema, by name, at one moment of the database's clock. A writer-only schema
-    has none. `newest_id` is the highest record id that was drawn, also by transactions that were rolled back.
-    `database` is the database's name."""
+    """The state of all subscriptions of a schema, by name, at one moment.
+
+    The moment is by the database's clock. A writer-only schema has no subscriptions. `newest_id` is the highest record
+    id that was drawn, also by transactions that were rolled back. `database` is the database's name."""
 
     schema: str
     at: datetime
@@ -250,8 +264,8 @@ class Overview:
     database: str = ""
 
     def cluster(self, subscription: str) -> Cluster:
-        """Return the state of the subscription with this name. Raise `SchemaError`, which names all others, if there is
-        none."""
+        """Return the state of a subscription by its name. Raise `SchemaError` if there is none."""
+        # The error names all others.
         for each in self.clusters:
             if each.subscription == subscription:
                 return each
@@ -268,12 +282,12 @@ def overview(
     named: Collection[str] = (),
     working: bool = False,
 ) -> Overview:
-    """Read the state of all subscriptions, or of one if it exists, by one SQL statement: processes, partitions, backlog
-    and parked records.
+    """Read the state of all subscriptions, or of one: processes, partitions, backlog and failed events.
 
     Partitions are listed for `MAX_LISTED` subscriptions: first the `named`, then subscriptions with processes. With
     `working` they are listed for all subscriptions with processes. Raise `psycopg.errors.QueryCanceled` after
     `patience` seconds, or the session's `statement_timeout`."""
+    # One SQL statement reads it, with all parked records. A single subscription is read if it exists.
     limit = None if patience is None else str(max(1, int(patience * 1000)))
     values: dict[str, Any] = {"subscription": subscription, "limit": exact_up_to, "named": [*named]}
     values |= {"listed": MAX_LISTED, "working": working}
@@ -286,8 +300,8 @@ def overview(
 
 
 def cluster(conn: Conn, schema: str, subscription: str) -> Cluster:
-    """Read the state of one subscription by one SQL statement: processes, partitions, backlog and parked records. Raise
-    `SchemaError` if it does not exist."""
+    """Read the state of one subscription. Raise `SchemaError` if it does not exist."""
+    # One SQL statement reads processes, partitions, backlog and parked records.
     found = overview(conn, schema, subscription).clusters
     if not found:
         raise SchemaError(no_subscription(subscription, schema, subscriptions(conn, schema)))
@@ -333,8 +347,8 @@ def _parse_uuids(row: dict[str, Any], *columns: str) -> dict[str, Any]:
 
 
 def _clamp_ages(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with its ages as floats of at least 0. The age of a row that was written after the statement began
-    would be negative."""
+    # The ages become floats of at least 0. The age of a row that was written after the statement began would be
+    # negative.
     ages = {name: age if age is None else max(0.0, float(age)) for name, age in row.items() if name.endswith("age")}
     return row | ages
 
@@ -365,8 +379,9 @@ def list_subscriptions(conn: Conn, schema: str) -> list[Subscription]:
 def load_page(
     conn: Conn, name: str, schema: str, subscription: str, limit: int, after: int, **more: object
 ) -> list[RecordStatus]:
-    """Load one page of records with their status, found by the query `name`: at most `limit` records above the id
-    `after`, by id. Planner settings make the server read the primary key in order up to the limit."""
+    """Load one page of records with their delivery status: at most `limit`, with ids above `after`."""
+    # The query `name` finds them, by id. Planner settings make the server read the primary key in order up to the
+    # limit.
     with conn.transaction():
         rows(conn, "stats_plan", schema, limit=None)
         values = {"subscription": subscription, "limit": limit, "after": after, **more}

@@ -43,7 +43,9 @@ _identity: ContextVar[str | None] = ContextVar("identity", default=None)
 
 @dataclass(frozen=True, slots=True)
 class OperatorAction:
-    """An entry in the log of operator actions: an action of a person or program that changed something.
+    """One entry in the log of operator actions, such as a replay.
+
+    A person or program has changed something.
 
     - `at`: the time by the database's clock
     - `action`: the words of the command, such as "dead replay"
@@ -61,9 +63,11 @@ class OperatorAction:
 
 @contextmanager
 def acting_as(identity: str | None) -> Iterator[None]:
-    """Record all operator actions in the block under the name `identity`, in this thread or task. For a program that
-    embeds partbox and has users of its own. None means the user of this process. Long texts are cut, and characters
-    that are not printable are escaped. Raise `PartboxError` for a value that is no text or an empty one."""
+    """Record the operator actions of the block under the name `identity`, in this thread or task.
+
+    It is for a program that embeds partbox and has users of its own. None means the user of this process. Long texts
+    are cut, and characters that are not printable are escaped. Raise `PartboxError` for a value that is no text or an
+    empty one."""
     if identity is not None and not (isinstance(identity, str) and identity.strip()):
         raise PartboxError(f"identity {identity!r} must be a text that names who acts, such as 'alice@example.com'")
     token = _identity.set(identity and printable_line(identity))
@@ -74,8 +78,9 @@ def acting_as(identity: str | None) -> Iterator[None]:
 
 
 def current_actor() -> str:
-    """Return the name under which operator actions are recorded: the identity set by `acting_as`, or the user and host
-    of this process."""
+    """Return the name under which operator actions are recorded.
+
+    It is the identity set by `acting_as`, or the user and host of this process."""
     return _identity.get() or printable_line(f"{_user()}@{socket.gethostname()}")
 
 
@@ -88,8 +93,8 @@ def _user() -> str:
 
 
 def act(conn: Conn, query: str, schema: str, target: Mapping[str, object], **values: object) -> list[tuple[Any, ...]]:
-    """Run a query that performs an operator's action, and return its rows. The action is recorded in the same statement
-    if the query's column `changed` says that it changed anything."""
+    """Run a query that performs an operator's action and records it. Return its rows."""
+    # The action is recorded in the same statement if the query's column `changed` says that it changed anything.
     note_values = action_values(query.replace("_", " "), target)
     with conn.cursor(row_factory=tuple_row) as cursor:
         return cursor.execute(wrap_query("acted", query, schema), note_values | values).fetchall()
@@ -97,7 +102,9 @@ def act(conn: Conn, query: str, schema: str, target: Mapping[str, object], **val
 
 @dataclass(slots=True)
 class LongAction:
-    """An operator's action of several statements or transactions. One record counts the changes of all."""
+    """An operator's action that takes several statements or transactions, with one log entry.
+
+    The entry counts the changes of all."""
 
     schema: str
     action: str
@@ -105,20 +112,22 @@ class LongAction:
     _id: int | None = None
 
     def count(self, conn: Conn, changed: int) -> None:
-        """Add `changed` rows to the record of this action. Call it in the transaction that changes the rows, so that
-        the change and its record are both there or neither."""
+        """Add `changed` rows to the log entry of this action."""
+        # Call it in the transaction that changes the rows, so that the change and its record are both there or neither.
         if changed:
             values = action_values(self.action, self.target) | {"changed": changed, "id": self._id}
             (self._id,) = one_row(conn, "action_counted", self.schema, **values)
 
 
 def action_values(action: str, target: Mapping[str, object]) -> dict[str, object]:
-    """Return the query parameters that record an operator's action: who acts, the action, and its target as JSON."""
+    """Return the query parameters that record an operator's action.
+
+    They are the acting person or program, the action, and its target as JSON."""
     return {"who": current_actor(), "action": action, "target": orjson.dumps(target).decode(), "subscription": None}
 
 
 def list_actions(conn: Conn, schema: str, limit: int, **asked: object) -> list[OperatorAction]:
-    """Return at most `limit` recorded actions of operators, the newest first."""
+    """List at most `limit` recorded actions of operators, the newest first."""
     return records(conn, _build_action, "actions_list", schema, limit=limit, **asked)
 
 

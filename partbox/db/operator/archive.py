@@ -20,8 +20,9 @@ MAX_ID = 2**63 - 1
 
 
 class ArchiveFence(NamedTuple):
-    """The proof that the archive waits for: no record with an id up to `drawn` can appear once all transactions up to
-    `xid` have ended."""
+    """The point at which no record with an id up to `drawn` can appear any more.
+
+    The archive waits for this proof: all transactions up to `xid` must have ended."""
 
     settled: int  # no record up to this id can appear
     drawn: int  # no record up to this id can appear after all transactions up to `xid` have ended
@@ -29,8 +30,9 @@ class ArchiveFence(NamedTuple):
 
 
 class ArchiveState(NamedTuple):
-    """The progress of the archive: the id up to which records are archived, and how far it is proven that no earlier
-    record can appear."""
+    """The progress of the archive: the record ids that are archived, or safe to archive.
+
+    Records up to one id are archived. A proof shows up to which id no earlier record can appear."""
 
     archived: int | None  # the id up to which everything is in the archive, None if no archive is kept
     fence: ArchiveFence | None
@@ -38,16 +40,18 @@ class ArchiveState(NamedTuple):
 
     @property
     def settled(self) -> int:
-        """The record id up to which no new record can appear any more, so that archiving is safe, as far as the fence
-        proves it. See `settle`."""
+        """The record id up to which archiving is safe, because no new record can appear below it.
+
+        It is as far as the fence proves it. See `settle`."""
         if self.fence is None:
             return 0
         return self.fence.drawn if self.oldest > self.fence.xid else self.fence.settled
 
 
 class ArchiveRow(NamedTuple):
-    """A record of the log in the form in which the archive contains it, with times as text. `expired` is True if it is
-    older than the retention time."""
+    """A record of the log as the archive stores it, with times as text.
+
+    `expired` is True if it is older than the retention time."""
 
     id: int
     partition: int
@@ -67,14 +71,14 @@ class ArchiveRow(NamedTuple):
 
 
 def archive_state(conn: Conn, schema: str) -> ArchiveState:
-    """Read how far the archive has got. Nothing is written."""
+    """Read how far the archive has got, without changing anything."""
     archived, fence, oldest = _one(conn, "archive_state", schema)
     return ArchiveState(archived, ArchiveFence(*map(int, fence.split())) if fence else None, oldest)
 
 
 def begin(conn: Conn, schema: str) -> None:
-    """Start to keep an archive, unless one is kept already: from now on, purges remove no record that is not in the
-    archive. Raise `PartboxError` if a trigger or rule drops the row."""
+    """Start an archive, so that purges delete only records that are archived."""
+    # Nothing changes if an archive is kept already. Raise `PartboxError` if a trigger or rule drops the row.
     if archive_state(conn, schema).archived is None:
         act(conn, "archive_begin", schema, {})
         if archive_state(conn, schema).archived is None:
@@ -82,15 +86,15 @@ def begin(conn: Conn, schema: str) -> None:
 
 
 def end(conn: Conn, schema: str) -> bool:
-    """Stop keeping an archive, so that purges may remove records that were not archived. Return False if no archive was
-    kept."""
+    """Stop the archive, so that purges may delete all old records. False if there was no archive."""
+    # Purges may then remove records that were not archived.
     return bool(act(conn, "archive_end", schema, {}))
 
 
 def settle(conn: Conn, schema: str) -> int:
-    """Return the record id up to which no new record can appear, so that archiving is safe. Called repeatedly, the id
-    rises. A new fence (proof) is made when the last one is proven. A transaction that is open at that time and may
-    write delays the proof until it ends."""
+    """Return the record id up to which archiving is safe, because no new record can appear below it."""
+    # Called repeatedly, the id rises. A new fence (proof) is made when the last one is proven. A transaction that is
+    # open at that time and may write delays the proof until it ends.
     before = archive_state(conn, schema)
     drawn = _one(conn, "archive_drawn", schema)[0]
     if drawn == before.settled or (before.fence is not None and before.settled < before.fence.drawn):
@@ -101,9 +105,9 @@ def settle(conn: Conn, schema: str) -> int:
 
 @contextmanager
 def archive_lock(conn: Conn, schema: str) -> Iterator[bool]:
-    """Hold the archiver's lock for the block, and yield True if no other process archives meanwhile. The connection
-    must not be used for anything else. The transaction that holds the lock has no transaction id, so that no fence
-    waits for it."""
+    """Hold the archiver's lock for the block. Yield True if no other process archives meanwhile."""
+    # The connection must not be used for anything else. The transaction that holds the lock has no transaction id, so
+    # that no fence waits for it.
     with conn.transaction():
         try:
             with conn.transaction():
@@ -116,32 +120,34 @@ def archive_lock(conn: Conn, schema: str) -> Iterator[bool]:
 
 
 def oldest(conn: Conn, schema: str, after: int) -> float | None:
-    """Return the age in seconds of the oldest record in the log above the id `after`, or None if there is no such
-    record."""
+    """Return the age in seconds of the oldest record with an id above `after`, or None."""
+    # None means that the log has no such record.
     return next((age for (age,) in _rows(conn, "archive_oldest", schema, after=after)), None)
 
 
 def count_due(conn: Conn, schema: str, after: int, upto: int, needed: int, retain: float) -> int:
-    """Count the records that are due to be archived: ids in (`after`, `upto`] that are older than `retain` seconds or
-    have ids up to `needed`."""
+    """Count the records with ids in (`after`, `upto`] that are due to be archived."""
+    # Due records are older than `retain` seconds or have ids up to `needed`.
     return int(_one(conn, "archive_count", schema, after=after, upto=upto, needed=needed, retain=retain)[0])
 
 
 def rows(conn: Conn, schema: str, after: int, upto: int, retain: float, most: int, size: int) -> list[ArchiveRow]:
-    """Return the next records to archive, in order of ids in (`after`, `upto`]: at most `most` records or `size` bytes
-    on disk, but at least one."""
+    """Return the next records to archive, in the order of ids.
+
+    Their ids are in (`after`, `upto`]. At most `most` records or `size` bytes on disk are returned, but at least one
+    record."""
     values = {"after": after, "upto": upto, "retain": retain, "most": most, "bytes": size}
     with without_row_security(conn):
         return sql.records(conn, ArchiveRow, "archive_rows", schema, **values)
 
 
 def done(conn: Conn, schema: str, id: int) -> None:
-    """Store that all records up to the id `id` are in the archive for good."""
+    """Store that all records up to this id are safely in the archive."""
     conn.execute(query("archive_done", schema), {"id": id})
 
 
 def note_failed(conn: Conn, schema: str, problem: str) -> None:
-    """Store that archiving fails and why, so that the command `doctor` reports it."""
+    """Store why archiving fails, so that the command `doctor` reports it."""
     conn.execute(query("archive_failed", schema), {"problem": problem.replace("\0", "")})
 
 

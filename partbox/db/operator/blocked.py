@@ -15,7 +15,9 @@ from partbox.text.secrets import masked_or_none
 
 @dataclass(frozen=True, slots=True)
 class BlockedKey:
-    """An aggregate whose later events wait for one unfinished event, the head of its queue (record `record_id`).
+    """An aggregate whose later events wait because one event has not finished.
+
+    That event is the head of the queue (record `record_id`).
 
     - `due_at`: None if the head waits for no time
     - `followers`: the events parked behind the head. More may wait in the log.
@@ -42,7 +44,9 @@ class BlockedKey:
 
 
 class Key(NamedTuple):
-    """The key of a queue of events: the aggregate whose events are delivered in order, in one subscription."""
+    """The aggregate whose events one subscription receives in order.
+
+    It is the key of a queue of events."""
 
     subscription: str
     aggregate_type: str
@@ -50,8 +54,9 @@ class Key(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The event that blocks an aggregate, as an operator's command found it (its record id and state), and whether the
-    command changed it."""
+    """The event that blocks the later events of an aggregate, and whether a command changed it.
+
+    The record id and the state are as an operator's command found them."""
 
     record_id: int
     state: str
@@ -60,9 +65,11 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BlockedGroup:
-    """Aggregates whose events are blocked for the same reason: their heads (blocking events) have the same event type,
-    state and error, apart from numbers and quoted parts. The keys have been blocked since times between `since_from`
-    and `since_to`. `followers` are parked behind all of them. The other fields describe the oldest head."""
+    """Aggregates whose events are blocked for the same reason: same event type, state and error.
+
+    Numbers and quoted parts of errors are ignored. Type, state and error belong to the heads (blocking events). The
+    keys have been blocked since times between `since_from` and `since_to`. `followers` are parked behind all of them.
+    The other fields describe the oldest head."""
 
     keys: int
     followers: int
@@ -78,8 +85,9 @@ class BlockedGroup:
 
 
 class TimeBounds(NamedTuple):
-    """A filter on the time since when an aggregate has been blocked: from `since` on and before `until`. Each is a
-    time, or a number of seconds ago."""
+    """A filter on the time since which an aggregate has been blocked: from `since` and before `until`.
+
+    Each is a time, or a number of seconds ago."""
 
     since: datetime | float | None = None
     until: datetime | float | None = None
@@ -91,28 +99,29 @@ ANY_TIME = TimeBounds()
 def list_keys(
     conn: Conn, schema: str, subscription: str, limit: int, bounds: TimeBounds = ANY_TIME
 ) -> list[BlockedKey]:
-    """Return at most `limit` aggregates whose events are blocked by an unfinished event, the longest blocked first."""
+    """List at most `limit` aggregates that are blocked by an unfinished event, the longest blocked first."""
     return records(conn, _build_key, "blocked_list", schema, **_query_values(conn, schema, subscription, limit, bounds))
 
 
 def groups(conn: Conn, schema: str, subscription: str, limit: int, bounds: TimeBounds) -> list[BlockedGroup]:
-    """Return blocked aggregates grouped by the type, state and error of the event that blocks them: at most `limit`
-    groups, the largest first."""
+    """Group the blocked aggregates by the type, state and error of the blocking event."""
+    # At most `limit` groups are returned, the largest first.
     return records(
         conn, _build_group, "blocked_groups", schema, **_query_values(conn, schema, subscription, limit, bounds)
     )
 
 
 def retry_now(conn: Conn, schema: str, key: Key) -> Head | None:
-    """Retry at once the event that blocks an aggregate, by making it due now. Return the event, or None if the
-    aggregate is not blocked."""
+    """Retry at once the event that blocks an aggregate. Return it, or None if nothing is blocked."""
+    # The event is made due now.
     return _change(conn, "blocked_retry", schema, key)
 
 
 def skip(conn: Conn, schema: str, key: Key, *, reason: str, error_limit: int) -> Head | None:
-    """Give up the event that blocks an aggregate (it becomes dead), so that the next events can go on. Return the
-    event, or None if the aggregate is not blocked. `reason` is stored with the error, which is cut to `error_limit`
-    characters."""
+    """Give up the event that blocks an aggregate, so that the next events can go on.
+
+    It becomes dead. Return the event, or None if the aggregate is not blocked. `reason` is stored with the error,
+    which is cut to `error_limit` characters."""
     return _change(conn, "blocked_skip", schema, key, {"reason": reason}, error_limit=error_limit)
 
 

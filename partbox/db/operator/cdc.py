@@ -9,8 +9,9 @@ from partbox.db.type_conversion import DEFAULTS
 
 
 class CdcReadiness(NamedTuple):
-    """The readiness of a server for change data capture: its WAL level and publication. `published`: the publication
-    shows inserts into segments as inserts into `record`."""
+    """The readiness of a server for change data capture: its WAL level and publication.
+
+    `published`: the publication shows inserts into segments as inserts into `record`."""
 
     wal_level: str
     publication: bool
@@ -18,20 +19,21 @@ class CdcReadiness(NamedTuple):
 
 
 def load_readiness(conn: Conn, schema: str, publication: str) -> CdcReadiness:
-    """Check how far the server is prepared for a change data capture connector that uses this publication."""
+    """Check how far the server is prepared for change data capture with this publication."""
+    # A connector uses the publication.
     return CdcReadiness(*one_row(conn, "cdc_server", schema, publication=publication))
 
 
 def setup_script(schema: str, *, role: str, publication: str) -> str:
-    """Return the psql script that an administrator runs to prepare a database for the change data capture tool
-    Debezium."""
+    """Return a psql script that prepares a database for the change data capture tool Debezium."""
+    # An administrator runs it.
     text = (sql_folder() / "cdc" / "debezium.sql").read_text(encoding="utf-8")
     names = {"role": compose.Identifier(role), "publication": compose.Identifier(publication)}
     return compose_text(text, schema, role_name=compose.Literal(role), **names).as_string(DEFAULTS)
 
 
 def connector_statement(use: Literal["snapshot", "heartbeat"], schema: str) -> str:
-    """Return an SQL statement to configure in a change data capture connector, in one line: its read of the log at the
-    start ("snapshot"), or its "heartbeat"."""
+    """Return a one-line SQL statement for the configuration of a change data capture connector."""
+    # `use` is "snapshot", the connector's read of the log at the start, or "heartbeat".
     lines = plain_query(f"cdc_{use}", schema).decode().splitlines()
     return " ".join(line for line in lines if not line.startswith("--"))

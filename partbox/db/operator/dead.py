@@ -26,8 +26,9 @@ _TYPED = re.compile(r"((?:[\w<>]+\.)*[A-Z]\w*|skipped): ?(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class DeadFilters:
-    """Conditions that choose dead records (events given up after failures) for listing, replay or discarding. None
-    means any.
+    """Conditions that choose events given up after failures (dead records). None means any.
+
+    The choice is for listing, replay or discarding.
 
     - `older_than`: seconds since death
     - `group`: as in `DeadGroup`
@@ -51,7 +52,7 @@ class DeadFilters:
 
 @dataclass(frozen=True, slots=True)
 class DeadRecord:
-    """A dead record (an event given up after failures) in one subscription, with its error but without its payload.
+    """An event given up after failures in one subscription, with its error but without its payload.
 
     - `event_id`: None only if the record was removed from the log
     - `attempts`: the attempts that were counted
@@ -77,8 +78,9 @@ class DeadRecord:
 
 @dataclass(frozen=True, slots=True)
 class DeadDetail(DeadRecord):
-    """A dead record (an event given up after failures) with all data that the log holds about it. `payload` is verbatim
-    JSON text or bytes, None unless read."""
+    """An event given up after failures, with all data that the log holds about it.
+
+    `payload` is verbatim JSON text or bytes, None unless read."""
 
     occurred_at: datetime | None
     content_type: str | None
@@ -88,9 +90,10 @@ class DeadDetail(DeadRecord):
 
 @dataclass(frozen=True, slots=True)
 class DeadGroup:
-    """Dead records (events given up after failures) with the same event type and error, apart from numbers and quoted
-    parts. `group` names the group in filters. The records died between `died_from` and `died_to`. `blocking` of them
-    block their aggregate. `newest` has the highest id."""
+    """Events given up after failures that have the same event type and error.
+
+    Errors are equal apart from numbers and quoted parts. `group` names the group in filters. The records died between
+    `died_from` and `died_to`. `blocking` of them block their aggregate. `newest` has the highest id."""
 
     group: int
     records: int
@@ -101,14 +104,15 @@ class DeadGroup:
 
 
 def resolve_times(conn: Conn, schema: str, filters: DeadFilters) -> DeadFilters:
-    """Return the filters with bounds in seconds ago replaced by times, by the database's clock."""
+    """Replace bounds given in seconds ago by times, in a copy of the filters."""
+    # The database's clock decides.
     since, until = time_span(conn, schema, filters.since, filters.until)
     return replace(filters, since=since, until=until)
 
 
 def time_span(conn: Conn, schema: str, since: Bound, until: Bound) -> tuple[datetime | None, datetime | None]:
-    """Convert the bounds of a period, given as times or seconds ago, to times. Raise `PartboxError` if the period is
-    empty."""
+    """Convert the bounds of a period to times. Raise `PartboxError` if the period is empty."""
+    # The bounds are given as times or seconds ago.
     first, last = _resolve_time(conn, schema, since), _resolve_time(conn, schema, until)
     if first is not None and last is not None and first >= last:
         length = f"from {moment(first)} until {moment(last)}"
@@ -126,37 +130,40 @@ def _resolve_time(conn: Conn, schema: str, bound: Bound) -> datetime | None:
 def list_records(
     conn: Conn, schema: str, subscription: str, filters: DeadFilters, limit: int, after: int | None = None
 ) -> list[DeadRecord]:
-    """Return at most `limit` dead records (events given up after failures) that match the filters and have ids above
-    `after`, the oldest first."""
+    """List at most `limit` events that were given up after failures, the oldest first.
+
+    They are dead records that match the filters and have ids above `after`."""
     values = _filter_values(subscription, filters) | {"limit": limit, "after": after}
     return records(conn, _build_record, "dead_list", schema, **values)
 
 
 def groups(conn: Conn, schema: str, subscription: str, filters: DeadFilters, limit: int) -> list[DeadGroup]:
-    """Group the matching dead records by event type and error. Return at most `limit` groups, the largest first."""
+    """Group the events given up after failures by event type and error, the largest group first."""
+    # The dead records match the filters. At most `limit` groups are returned.
     return records(conn, _build_group, "dead_groups", schema, limit=limit, **_filter_values(subscription, filters))
 
 
 def count(conn: Conn, schema: str, subscription: str, filters: DeadFilters) -> int:
-    """Count the dead records (events given up after failures) of a subscription that match the filters."""
+    """Count the events of a subscription that were given up after failures and match the filters."""
     return int(one_row(conn, "dead_count", schema, **_filter_values(subscription, filters))[0])
 
 
 def id_chunks(conn: Conn, schema: str, subscription: str, filters: DeadFilters, size: int) -> list[list[int]]:
-    """Return the ids of all dead records that match, in chunks of about `size`. The records of one aggregate stay in
-    one chunk. All ids are read at once, so that a record that dies again after its replay is not replayed again."""
+    """Return the ids of all matching dead records, in chunks of about `size`."""
+    # The records of one aggregate stay in one chunk. All ids are read at once, so that a record that dies again after
+    # its replay is not replayed again.
     return [ids for (ids,) in rows(conn, "dead_chunks", schema, size=size, **_filter_values(subscription, filters))]
 
 
 def ids_of_event(conn: Conn, schema: str, subscription: str, event_id: UUID) -> list[int]:
-    """Return the ids of the dead records of a subscription that carry this event id."""
+    """Return the ids of a subscription's dead records that carry this event id."""
     found = rows(conn, "dead_of_event", schema, subscription=subscription, event_id=event_id)
     return [record_id for (record_id,) in found]
 
 
 def show(conn: Conn, schema: str, subscription: str, record_id: int, *, payload: bool) -> DeadDetail | None:
-    """Return the details of one dead record, or None if the record is not dead in this subscription. The payload is
-    read only with `payload`."""
+    """Return the details of one dead record, or None if it is not dead in this subscription."""
+    # The payload is read only with `payload`.
     values = {"subscription": subscription, "record_id": record_id, "payload": payload}
     return next(iter(records(conn, _build_detail, "dead_show", schema, **values)), None)
 
@@ -164,16 +171,16 @@ def show(conn: Conn, schema: str, subscription: str, record_id: int, *, payload:
 def replay(
     conn: Conn, schema: str, subscription: str, record_ids: Sequence[int], filters: DeadFilters | None = None
 ) -> int:
-    """Have dead records delivered again: make those among `record_ids` that are dead ready, and return their number.
-    The action is recorded with `filters` as the choice."""
+    """Deliver events again that were given up after failures. Return their number."""
+    # The records among `record_ids` that are dead are made ready. The action is recorded with `filters` as the choice.
     return _change(conn, "dead_replay", schema, subscription, record_ids, filters)
 
 
 def discard(
     conn: Conn, schema: str, subscription: str, record_ids: Sequence[int], filters: DeadFilters | None = None
 ) -> int:
-    """Give up dead records for good: discard those among `record_ids` that are dead, and return their number. The
-    action is recorded with `filters` as the choice."""
+    """Discard for good events that were given up after failures. Return their number."""
+    # The records among `record_ids` that are dead are discarded. The action is recorded with `filters` as the choice.
     return _change(conn, "dead_discard", schema, subscription, record_ids, filters)
 
 
@@ -186,14 +193,15 @@ def _change(
 
 
 def parked_state(conn: Conn, schema: str, subscription: str, record_id: int) -> str | None:
-    """Return the state in which a subscription has parked a record (set it aside), such as "dead", or None if it is not
-    parked."""
+    """Return the state of an event that a subscription has set aside, such as "dead", or None."""
+    # None means that the record is not parked (set aside).
     found = row(conn, "parked_state", schema, subscription=subscription, record_id=record_id)
     return found[0] if found else None
 
 
 def split_error(stored_text: str | None) -> tuple[str | None, str | None]:
-    """Split a stored error ("Type: text", or a text alone) into its type and its text, without secrets."""
+    """Split a stored error into its type and its text, without secrets."""
+    # The stored text is "Type: text", or a text alone.
     shown = masked_or_none(stored_text)
     match = _TYPED.fullmatch(shown) if shown is not None else None
     return (match[1], match[2]) if match else (None, shown)

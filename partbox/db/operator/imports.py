@@ -30,7 +30,9 @@ Kind = Literal["text", "bytes", "json"]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the table that an import reads: how its values are read, and whether they are integers."""
+    """A column of the table that an import reads.
+
+    It says how its values are read, and whether they are integers."""
 
     name: str
     kind: Kind
@@ -39,8 +41,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """The table of another outbox that an import can read, with its key and columns. `name` includes the schema and is
-    quoted where needed."""
+    """A table of another outbox that an import can read, with its key and columns.
+
+    `name` includes the schema and is quoted where needed."""
 
     oid: int
     schema: str
@@ -51,8 +54,9 @@ class SourceTable:
 
 
 class SourceRow(NamedTuple):
-    """A row that an import has read from the table of another outbox, unchecked. The payload is in one of three
-    fields."""
+    """An unchecked row that an import has read from the table of another outbox.
+
+    The payload is in one of three fields."""
 
     key: str  # the primary key as text
     failed: bool  # the status says that the other outbox gave the row up
@@ -73,8 +77,9 @@ class SourceRow(NamedTuple):
 
 
 class OpenWriter(NamedTuple):
-    """An open transaction that wrote to the table to import, so that an import could miss its rows. It has been open
-    for `open` seconds. `pid` is None if it is prepared."""
+    """An open transaction that wrote to the table to import, so that rows could be missed.
+
+    It has been open for `open` seconds. `pid` is None if it is prepared."""
 
     pid: int | None
     application: str
@@ -82,8 +87,9 @@ class OpenWriter(NamedTuple):
 
 
 class FailedRow(NamedTuple):
-    """An imported event that the other outbox had given up. It was published in this transaction and will be made a
-    dead record."""
+    """An imported event that the other outbox had given up.
+
+    It was published in this transaction and will be made a dead record."""
 
     partition: int
     event_id: UUID
@@ -92,16 +98,18 @@ class FailedRow(NamedTuple):
 
 
 class SourceQuery(NamedTuple):
-    """The table to import and the SQL expressions that read its rows, by slot: `COLUMN_SLOTS`, `table`, `status`,
-    `key`, `order`, `where`."""
+    """The table to import, and the SQL expressions that read its rows.
+
+    The expressions are by slot: `COLUMN_SLOTS`, `table`, `status`, `key`, `order`, `where`."""
 
     table: SourceTable
     parts: Mapping[str, compose.Composable]
 
 
 def table(conn: Conn, name: str) -> SourceTable:
-    """Find the table to import by its name, and return it with its key and columns. Raise `PartboxError` if there is no
-    such table or it cannot be read."""
+    """Find the table to import by its name. Raise `PartboxError` if it is missing or unreadable.
+
+    It is returned with its key and columns."""
     try:
         row = conn.execute(query("import_table", "partbox"), {"table": name}).fetchone()
     except (errors.InvalidName, errors.SyntaxError):
@@ -118,16 +126,18 @@ def table(conn: Conn, name: str) -> SourceTable:
 
 
 def writers(conn: Conn, found: SourceTable) -> list[OpenWriter]:
-    """Return the open transactions that wrote to the table to import, whose rows may not be visible yet, the oldest
-    first."""
+    """Return the open transactions that wrote to the table to import, the oldest first.
+
+    Their rows may not be visible yet."""
     return [OpenWriter(*row) for row in conn.execute(query("import_writers", "partbox"), {"oid": found.oid})]
 
 
 @contextmanager
 def read_transaction(conn: Conn, schema: str, source: str) -> Iterator[bool]:
-    """Open a read-only transaction for the block, to read the table to import. Yield True if no other process imports
-    this table meanwhile. Each statement has a snapshot of its own, so the snapshot of the rows is younger than the
-    lock."""
+    """Open a read-only transaction to read the table to import. False if another process imports it.
+
+    It yields True if no other process imports this table during the block. Each statement has a snapshot of its own,
+    so the snapshot of the rows is younger than the lock."""
     conn.isolation_level, conn.read_only = IsolationLevel.READ_COMMITTED, True
     with allow_long_statements(conn), conn.transaction():
         conn.execute(query("import_patience", schema), {})
@@ -136,8 +146,8 @@ def read_transaction(conn: Conn, schema: str, source: str) -> Iterator[bool]:
 
 
 def count_by_status(conn: Conn, schema: str, choice: SourceQuery) -> dict[str, tuple[int, int]]:
-    """Count the rows of the table to import by status. Each count is a pair: all rows, and the rows imported
-    already."""
+    """Count the rows of the table to import by status: all rows, and rows imported already."""
+    # The two counts are a pair.
     values = {"source": choice.table.name}
     rows = conn.execute(filled_query("import_counts", schema, **choice.parts), values).fetchall()
     return {status: (number, imported) for status, number, imported in rows}
@@ -146,8 +156,9 @@ def count_by_status(conn: Conn, schema: str, choice: SourceQuery) -> dict[str, t
 def rows(
     conn: Conn, schema: str, choice: SourceQuery, *, pending: Sequence[str], failed: Sequence[str], error: int
 ) -> Iterator[SourceRow]:
-    """Yield the rows to import in order: rows with a `pending` or `failed` status that were not imported yet. `error`
-    is the number of characters of an error to read."""
+    """Yield the rows of the other outbox that were not imported yet, in order.
+
+    They have a `pending` or `failed` status. `error` is the number of characters of an error to read."""
     values = {"source": choice.table.name, "wanted": [*pending, *failed], "failed": [*failed], "error_limit": error}
     with conn.cursor(name="partbox_import", binary=True, row_factory=args_row(SourceRow)) as cursor:
         cursor.itersize = FETCH_SIZE
@@ -156,33 +167,35 @@ def rows(
 
 
 def note(conn: Conn, schema: str, source: str, keys: Sequence[str]) -> set[str]:
-    """Store that rows of the source table are imported by this transaction, so that no row is imported twice. Return
-    the keys that were not noted before."""
+    """Store that these rows are imported, so that no row is imported twice. Return the new keys."""
+    # The rows of the source table are imported by this transaction. The new keys were not noted before.
     return {key for (key,) in sql.rows(conn, "import_note", schema, source=source, keys=list(keys))}
 
 
 def find_imported(conn: Conn, schema: str, source: str, keys: Sequence[str]) -> set[str]:
-    """Return the keys of the source table's rows that were imported earlier, among `keys`."""
+    """Return the given row keys that were imported earlier."""
     return {key for (key,) in sql.rows(conn, "import_known", schema, source=source, keys=list(keys))}
 
 
 def find_present(
     conn: Conn, schema: str, partitions: Sequence[int], ids: Sequence[int], event_ids: Sequence[str]
 ) -> set[tuple[int, str]]:
-    """Return (id, event id) of the records among the given ones that the log contains already. Ids alone may belong to
-    another database."""
+    """Return (id, event id) of the given records that the log contains already."""
+    # Ids alone may belong to another database.
     values = {"partitions": list(partitions), "ids": list(ids), "event_ids": list(event_ids)}
     return {(id, event_id) for id, event_id in conn.execute(query("import_present", schema), values)}
 
 
 def clock_and_newest(conn: Conn, schema: str) -> tuple[int, int]:
-    """Return the time of the database's clock, in microseconds since 1970, and the newest record id."""
+    """Return the database's time in microseconds since 1970, and the newest record id."""
     return conn.execute(query("import_moment", schema), {}).fetchone() or (0, 0)
 
 
 def bury_failed(conn: Conn, schema: str, failed: Sequence[FailedRow], after: int) -> None:
-    """Make imported events that the other outbox had given up into dead records, for all subscriptions that want them.
-    The events are records with ids above `after` that this transaction has published."""
+    """Mark imported events as dead if the other outbox had given them up.
+
+    They become dead records for all subscriptions that want them. The events are records with ids above `after` that
+    this transaction has published."""
     partitions, event_ids, attempts, errors = (list(values) for values in zip(*failed, strict=True))
     values = {"partitions": partitions, "event_ids": event_ids, "attempts": attempts, "errors": errors, "after": after}
     conn.execute(query("import_dead", schema), values)

@@ -10,8 +10,8 @@ from partbox.db.sql import Conn
 def set_bounds(
     conn: Conn, schema: str, subscription: str, handler: str, rate: OperatorBound, at_once: OperatorBound
 ) -> bool:
-    """Set the rate and concurrency limits of a handler, as an operator's action; None leaves a limit unchanged. Return
-    False if the limits were set so already."""
+    """Set the rate and concurrency limits of a handler. Return False if they were set so already."""
+    # This is an operator's action. None leaves a limit unchanged.
     given = {name: value for name, value in (("rate", rate), ("at_once", at_once)) if value is not None}
     bounds = {name: inf if value == "none" else float(value) for name, value in given.items()}
     values = {"subscription": subscription, "handler": handler, "rate": None, "at_once": None} | bounds
@@ -20,7 +20,7 @@ def set_bounds(
 
 
 def reset(conn: Conn, schema: str, subscription: str, handler: str) -> bool:
-    """Remove the limits that operators have set for a handler, so that the limits that it declares apply again. Return
-    False if nothing was set."""
+    """Remove the limits that operators have set for a handler. Return False if there were none."""
+    # The limits that the handler declares apply again.
     where = {"subscription": subscription, "handler": handler}
     return bool(actions.act(conn, "limit_reset", schema, {"handler": handler}, **where))

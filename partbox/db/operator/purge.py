@@ -18,8 +18,9 @@ TABLE_OF_KIND = {"keys": "idempotency", "inbox": "inbox"}
 
 
 class PurgeStep(NamedTuple):
-    """The result of one purge step: the number of rows deleted, or to be deleted, and the place where the next step
-    begins. None means that the end was reached."""
+    """The result of one purge step: the number of deleted rows, and where the next step begins.
+
+    A dry run counts the rows to delete. None as the place means that the end was reached."""
 
     deleted: int
     next_place: list[int] | None
@@ -28,9 +29,10 @@ class PurgeStep(NamedTuple):
 def step(
     conn: Conn, kind: Kind, schema: str, place: Sequence[int], *, batch: int, dry_run: bool, **limits: float | str
 ) -> PurgeStep | None:
-    """Delete at most `batch` rows of one kind that are older than `retain` seconds, a key of `limits`. Return None if
-    another purge is running. With `dry_run` the rows are only counted. Records then have a limit `retain_dead` too: the
-    dry run has left the dead rows in place, and counts their records. Rows of the history name their `table`."""
+    """Delete at most `batch` expired rows of one kind. Return None if another purge is running."""
+    # The rows are older than `retain` seconds, a key of `limits`. With `dry_run` the rows are only counted. Records
+    # then have a limit `retain_dead` too: the dry run has left the dead rows in place, and counts their records. Rows
+    # of the history name their `table`.
     values = {"table": TABLE_OF_KIND.get(kind), "place": list(place), "batch": batch, "dry_run": dry_run, **limits}
     query = "purge_rows" if values["table"] else f"purge_{kind}"
     return next(iter(records(conn, PurgeStep, query, schema, **values)), None)

@@ -22,8 +22,9 @@ Problem = Literal["healthy", "workers"]
 
 
 class KnownInstance(NamedTuple):
-    """A worker process that is registered in the schema, for any subscription. `left` is the rest of its lease in
-    seconds, by the database's clock."""
+    """A worker process that is registered in the schema, for any subscription.
+
+    `left` is the rest of its lease in seconds, by the database's clock."""
 
     instance_id: UUID
     node: str
@@ -36,8 +37,9 @@ class KnownInstance(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RebasedSubscription:
-    """The result of a rebase for one subscription: how many `cursors` were moved to this cluster, and how many late
-    records were `parked` (set aside) for it."""
+    """A subscription's result after a copied schema was adapted to this database cluster.
+
+    `cursors` were moved to this cluster, and late records were `parked` (set aside) for it. Both are numbers."""
 
     subscription: str
     cursors: int
@@ -46,8 +48,9 @@ class RebasedSubscription:
 
 @dataclass(frozen=True, slots=True)
 class Rebased:
-    """The result of a rebase, which makes a copied schema belong to this database cluster: the numbers of changed
-    records, subscriptions and instances, and the id sequence.
+    """The result of making a copied schema belong to this database cluster.
+
+    It has the numbers of changed records, subscriptions and instances, and the id sequence.
 
     - `records`: records that got a transaction id that counts as ended
     - `instances`: instances deleted
@@ -61,26 +64,27 @@ class Rebased:
 
 
 def healthy(conn: Conn, schema: str) -> bool:
-    """Return whether the cursors of subscriptions were written in this database cluster, so that no rebase of the
-    schema is needed."""
+    """Return whether the schema belongs to this database cluster, so that no rebase is needed."""
+    # The cursors of subscriptions were written in the schema's cluster.
     row = conn.execute(query("marker", schema), {}).fetchone()
     return bool(row and row[1])
 
 
 def list_instances(conn: Conn, schema: str) -> list[KnownInstance]:
-    """Return all worker processes that are registered in the schema, for all subscriptions."""
+    """List all worker processes that are registered in the schema."""
     return records(conn, KnownInstance, "rebase_instances", schema)
 
 
 def rebase(conn: Conn, schema: str, dead: Mapping[UUID, datetime], *, force: bool) -> Rebased | Problem:
-    """Make a copy of a schema belong to this database cluster: convert its cursors and raise its id sequence. Return
-    the result, or the problem that prevents it.
+    """Make a copied schema belong to this database cluster. Return the result or the obstacle.
 
     "healthy": the cursors were written in this cluster, and `force` is not set. "workers": an instance is not in
     `dead`, or has sent a heartbeat after the one noted there.
 
     Raise `psycopg.errors.LockNotAvailable`, with nothing changed, if a lock is held for longer than `LOCK_TIMEOUT`, and
-    `PartboxError` if a trigger or rule may undo changes."""
+    `PartboxError` if a trigger or rule may undo changes.
+
+    Its cursors are converted and its id sequence is raised."""
     conn.isolation_level = IsolationLevel.READ_COMMITTED
     with allow_long_statements(conn), conn.transaction():
         heartbeats = _take_locks(conn, schema)
@@ -98,8 +102,8 @@ def rebase(conn: Conn, schema: str, dead: Mapping[UUID, datetime], *, force: boo
 
 
 def _take_locks(conn: Conn, schema: str) -> dict[UUID, datetime]:
-    """Lock the purge, the records, the instances and the partitions, in this order, for a rebase. Return the heartbeats
-    of the instances found."""
+    """Take all locks for a rebase. Return the heartbeats of the worker processes found."""
+    # The purge, the records, the instances and the partitions are locked, in this order.
     conn.execute(query("rebase_patience", schema), {"lock": LOCK_TIMEOUT})
     for name in ("row_security_off", "rebase_lock_purge", "rebase_lock_records"):
         conn.execute(query(name, schema), {})
@@ -109,8 +113,8 @@ def _take_locks(conn: Conn, schema: str) -> dict[UUID, datetime]:
 
 
 def _move_cursors(conn: Conn, schema: str) -> Rebased:
-    """Convert the cursors and raise the id sequence for a rebase, while all locks are held. The sequence comes late,
-    since no rollback restores it."""
+    """Convert the read positions of a copied schema and raise its id sequence."""
+    # All locks are held. The sequence comes late, since no rollback restores it.
     parked = dict(conn.execute(query("rebase_park", schema), {}).fetchall())
     aged = conn.execute(query("rebase_records", schema), {}).rowcount
     moved = conn.execute(query("rebase_cursors", schema), {}).fetchall()

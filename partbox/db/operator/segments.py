@@ -7,8 +7,9 @@ from partbox.protocol.segments import DrawnIds, EventTrigger, IdRange, Segment
 
 
 class SegmentHold(NamedTuple):
-    """A reason why a segment of the log must keep its records, such as a subscription that needs them, as the query
-    `segment_holds` returns it."""
+    """A reason to keep the records of a log segment, such as a subscription that needs them.
+
+    The query `segment_holds` returns it."""
 
     reason: str
     subscription: str | None
@@ -18,15 +19,15 @@ class SegmentHold(NamedTuple):
 
 
 class EmptyResult(NamedTuple):
-    """The result of emptying a segment of the log: the obstacle, or None, and the number of bytes freed."""
+    """The result of emptying a segment of the log: the obstacle or None, and the bytes freed."""
 
     problem: str | None
     freed: int
 
 
 def segments(conn: Conn, schema: str) -> list[Segment]:
-    """Return all segments of the log (its parts by ranges of record ids), in the order of ids, with the default segment
-    last."""
+    """Return all segments of the log (its parts by ranges of record ids), in the order of ids."""
+    # The default segment is the last.
     return records(conn, Segment, "segments", schema)
 
 
@@ -36,65 +37,68 @@ def drawn(conn: Conn, schema: str) -> int:
 
 
 def list_stretches(conn: Conn, schema: str) -> list[DrawnIds]:
-    """Return how many record ids were drawn lately and in how many seconds, over shorter and longer stretches of
-    time."""
+    """Return how many record ids were drawn lately, over shorter and longer stretches of time."""
+    # Each number comes with its seconds.
     return records(conn, DrawnIds, "segments_pace", schema)
 
 
 def exclusion(conn: Conn, schema: str) -> tuple[IdRange, bool] | None:
-    """Return the range of record ids that is kept out of the default segment, and whether a search has proven that the
-    segment has no such ids. Return None if no ids are kept out."""
+    """Return the range of record ids kept out of the log's default segment, or None.
+
+    It tells too whether a search has proven that the segment has no such ids. None means that no ids are kept out."""
     found = row(conn, "segments_proof", schema)
     return (IdRange(found[0], found[1]), found[2]) if found else None
 
 
 def event_triggers(conn: Conn, schema: str) -> list[EventTrigger]:
-    """Return the event triggers of the database that run when segments of the log are made or dropped."""
+    """Return the database's event triggers that run when log segments are made or dropped."""
     return records(conn, EventTrigger, "event_triggers", schema)
 
 
 def note_problem(conn: Conn, schema: str, problem: str | None) -> None:
-    """Store why segments of the log cannot be changed, so that the command `doctor` reports it. None means that they
-    can."""
+    """Store why log segments cannot be changed, so that the command `doctor` reports it. None: they can."""
     conn.execute(query("segments_failed", schema), {"problem": problem and problem.replace("\0", "")})
 
 
 def holds(conn: Conn, schema: str, ids: IdRange, retain: float | None) -> list[SegmentHold]:
-    """Return all reasons why the records with these ids must not be removed from their segment. With `retain` None the
-    age of the records is not considered."""
+    """Return all reasons why the records with these ids must not be removed.
+
+    They stay in their segment. With `retain` None the age of the records is not considered."""
     return records(conn, SegmentHold, "segment_holds", schema, retain=retain, **ids._asdict())
 
 
 def add(conn: Conn, schema: str, ids: IdRange) -> str | None:
-    """Add a segment to the log for this range of record ids. Return the obstacle, or None if the segment was made."""
+    """Add a segment for this range of record ids to the log. Return the obstacle, or None on success."""
     return _problem(conn, "segment_add", schema, **ids._asdict())
 
 
 def exclude(conn: Conn, schema: str, ids: IdRange | None) -> str | None:
-    """Keep this range of record ids out of the log's default segment, or no ids if None. Return the obstacle, or None
-    on success."""
+    """Keep this range of record ids out of the log's default segment. Return the obstacle, or None."""
+    # None as the range keeps no ids out.
     return _problem(conn, "segment_exclude", schema, **(ids._asdict() if ids else {"lower": None, "upper": None}))
 
 
 def prove(conn: Conn, schema: str) -> None:
-    """Search the log's default segment for the excluded record ids, to prove that it contains none of them. This may
-    take minutes."""
+    """Search the log's default segment to prove that it has none of the excluded record ids."""
+    # This may take minutes.
     one_row(conn, "segment_prove", schema)
 
 
 def empty(conn: Conn, schema: str, lower: int, retain: float | None) -> EmptyResult:
-    """Delete all records of the log segment that begins at the id `lower`, if nobody needs them."""
+    """Delete all records of a log segment, if nobody needs them."""
+    # The segment begins at the id `lower`.
     return EmptyResult(*one_row(conn, "segment_empty", schema, lower=lower, retain=retain))
 
 
 def detach(conn: Conn, schema: str, lower: int) -> str | None:
-    """Take the empty segment that begins at the id `lower` out of the log. Return the obstacle, or None if it was taken
-    out."""
+    """Take an empty segment out of the log. Return the obstacle, or None on success."""
+    # The segment begins at the id `lower`.
     return _problem(conn, "segment_detach", schema, lower=lower)
 
 
 def drop(conn: Conn, schema: str) -> int:
-    """Drop the segments that anybody has taken out of the log. Return the number of dropped segments."""
+    """Drop the segments that were taken out of the log. Return their number."""
+    # Anybody may have taken them out.
     return int(one_row(conn, "segment_drop", schema)[0])
 
 

@@ -18,8 +18,7 @@ Problem = Literal["missing", "resumed", "owners", "instances", "purged"]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A subscription as a list shows it: whether it is paused, the event types that it wants, and the sizes of its
-    backlog.
+    """A subscription in a list: its event types, its backlog, and whether it is paused.
 
     - `types`: the event types that it wants, None for every type
     - `instances`: its worker processes
@@ -38,8 +37,10 @@ class Subscription:
 
 
 class Holder(NamedTuple):
-    """A worker process of a subscription, or a former one that still owns partitions. For a former one, which is no
-    instance any more, all fields but the id and `owned` are None. `left` is the rest of the lease in seconds."""
+    """A worker process that belongs to a subscription or still owns partitions of it.
+
+    A former worker, which is no instance any more, may own partitions: all its fields but the id and `owned` are None.
+    `left` is the rest of the lease in seconds."""
 
     instance_id: UUID
     node: str | None
@@ -51,15 +52,18 @@ class Holder(NamedTuple):
 
     @property
     def beat(self) -> Heartbeat | None:
-        """The last heartbeat of the worker process. None for an owner of partitions that is no instance any more."""
+        """The last heartbeat of the worker process. None if it is not registered any more.
+
+        It may own partitions all the same."""
         if self.heartbeat_at is None or self.left is None or self.lease is None:
             return None
         return Heartbeat(self.instance_id, self.heartbeat_at, self.left, self.lease)
 
 
 class ReplayRange(NamedTuple):
-    """The records that a replay would deliver again. `ahead`: its time is in the future. `purged`: records up to this
-    id may be purged."""
+    """The records that a replay would deliver again.
+
+    `ahead`: its time is in the future. `purged`: records up to this id may be purged."""
 
     ahead: bool
     newest: int
@@ -67,8 +71,9 @@ class ReplayRange(NamedTuple):
 
 
 class ReplayResult(NamedTuple):
-    """The result of a replay of a subscription: an obstacle or None, the id up to which records may be purged, and the
-    number of partitions set back."""
+    """The result of a replay of a subscription: an obstacle or None, and the partitions set back.
+
+    The partitions are a number. The id up to which records may be purged is a field too."""
 
     problem: Problem | None
     purged: int | None
@@ -78,8 +83,9 @@ class ReplayResult(NamedTuple):
 def create(
     conn: Conn, schema: str, name: str, beginning: bool, since: datetime | None, types: Sequence[str] | None
 ) -> bool:
-    """Create a subscription that starts at the `beginning` of the log, at the time `since`, or now. Return False if the
-    name is taken."""
+    """Create a subscription. Return False if the name is taken.
+
+    It starts at the `beginning` of the log, at the time `since`, or now."""
     wanted = None if types is None else list(types)
     target = {"start": "beginning" if beginning else since or "now", "types": wanted}
     values = {"name": name, "beginning": beginning, "since": since, "types": wanted}
@@ -94,8 +100,8 @@ def create(
 
 
 def wanted_types(conn: Conn, schema: str, subscription: str) -> frozenset[str] | None:
-    """Return the event types that a subscription wants to receive, or None if it wants all. Raise `SchemaError` if the
-    subscription does not exist."""
+    """Return the event types that a subscription wants, or None for all."""
+    # Raise `SchemaError` if the subscription does not exist.
     found = row(conn, "subscription_filters", schema, subscription=subscription)
     if found is None:
         raise SchemaError(
@@ -111,13 +117,13 @@ def paused(conn: Conn, schema: str, subscription: str) -> bool | None:
 
 
 def pause(conn: Conn, schema: str, subscription: str, before: str | None = None) -> bool | None:
-    """Pause the delivery of a subscription. `before` names another action that follows, for the record. Return True if
-    the subscription was running, None if it does not exist."""
+    """Pause the delivery of events. True if the subscription was running, None if it does not exist."""
+    # `before` names another action that follows, for the record.
     return _switch(conn, "subscription_pause", schema, subscription, before=before)
 
 
 def resume(conn: Conn, schema: str, subscription: str) -> bool | None:
-    """Resume the delivery of a paused subscription. Return True if it was paused, None if it does not exist."""
+    """Resume the delivery of events. True if the subscription was paused, None if it does not exist."""
     return _switch(conn, "subscription_resume", schema, subscription)
 
 
@@ -127,21 +133,22 @@ def _switch(conn: Conn, act: str, schema: str, subscription: str, **target: str 
 
 
 def list_holders(conn: Conn, schema: str, subscription: str) -> list[Holder]:
-    """Return the worker processes of a subscription, and all former ones that still own partitions of it."""
+    """Return the worker processes of a subscription, and former ones that still own its partitions."""
     return records(conn, Holder, "subscription_holders", schema, subscription=subscription)
 
 
 def replay_range(conn: Conn, schema: str, from_id: int | None, from_time: datetime | None) -> ReplayRange:
-    """Return which records a replay from this id or time would deliver again, and how far purges may have removed
-    them."""
+    """Return which records a replay from this id or time would deliver again.
+
+    It tells too how far purges may have removed them."""
     return ReplayRange(*one_row(conn, "subscription_reach", schema, from_id=from_id, from_time=from_time))
 
 
 def replay(
     conn: Conn, schema: str, subscription: str, from_id: int | None, from_time: datetime | None, resume: bool
 ) -> ReplayResult:
-    """Set a paused subscription back to a record id or a time, so that it receives later events again. No process may
-    own its partitions. `resume` resumes it in the same transaction."""
+    """Deliver events again to a paused subscription, from a record id or a time on."""
+    # The subscription is set back. No process may own its partitions. `resume` resumes it in the same transaction.
     values = {"from_id": from_id, "from_time": from_time, "resume": resume}
     return ReplayResult(
         *actions.act(conn, "subscription_replay", schema, values, subscription=subscription, **values)[0]
@@ -149,7 +156,8 @@ def replay(
 
 
 def drop(conn: Conn, schema: str, subscription: str) -> Problem | None:
-    """Delete a paused subscription that has no owners of partitions and no instances. Return the obstacle, or None if
-    it was deleted."""
+    """Delete a paused subscription. Return the obstacle, or None if it was deleted.
+
+    It must have no owners of partitions and no instances."""
     problem: Problem | None = actions.act(conn, "subscription_drop", schema, {}, subscription=subscription)[0][0]
     return problem

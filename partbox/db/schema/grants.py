@@ -16,8 +16,9 @@ from partbox.errors import SchemaError
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """The database roles that get privileges: the roles that publish events and the roles that work. The names are as
-    in `pg_roles`."""
+    """The database roles that get privileges: roles that publish events and roles that work.
+
+    The names are as in `pg_roles`."""
 
     publishers: tuple[str, ...] = ()
     workers: tuple[str, ...] = ()
@@ -36,15 +37,15 @@ NO_ROLES = Roles()
 
 
 def check(roles: Roles) -> None:
-    """Verify that the names of the roles are possible in PostgreSQL, which would truncate a long name silently. Raise
-    `SchemaError` otherwise."""
+    """Raise `SchemaError` for role names that PostgreSQL cannot have."""
+    # PostgreSQL would truncate a long name silently.
     for name in (*roles.publishers, *roles.workers):
         if not _is_role_name(name):
             raise SchemaError(f"a role name has 1 to 63 bytes of text and no NUL, not {name!a}: choose another")
 
 
 def check_exist(conn: Conn, roles: Roles) -> None:
-    """Verify that the roles exist in the database. Raise `SchemaError` if one does not."""
+    """Raise `SchemaError` if one of the roles does not exist in the database."""
     names = [*roles.publishers, *roles.workers]
     missing = [name for (name,) in own_rows(conn, "roles_missing", "partbox", names=names)]
     if missing:
@@ -54,21 +55,22 @@ def check_exist(conn: Conn, roles: Roles) -> None:
 
 
 def granted_roles(conn: Conn, schema: str) -> Roles:
-    """Return the publisher and worker roles that were granted privileges on the schema before."""
+    """Return the publisher and worker roles that already have privileges on the schema."""
+    # The privileges were granted before.
     return roles_of(own_rows(conn, "roles_granted", schema))
 
 
 def roles_of(rows: Iterable[tuple[Any, ...]]) -> Roles:
-    """Build the sets of publisher and worker roles from rows of (kind, name), as the query `roles_granted` returns
-    them."""
+    """Build the sets of publisher and worker roles from rows of (kind, name)."""
+    # The query `roles_granted` returns these rows.
     found = list(rows)
     publishers, workers = (tuple(role for kind, role in found if kind == wanted) for wanted in ("publisher", "worker"))
     return Roles(publishers, workers)
 
 
 def steps(schema: str, roles: Roles) -> Iterator[compose.Composed]:
-    """Yield the SQL statements that grant each role its privileges on the schema and take them from all other roles.
-    They can be repeated without harm."""
+    """Yield SQL statements that grant each role its privileges and take them from all others."""
+    # The privileges are on the schema. The statements can be repeated without harm.
     if roles:
         yield _grant("closed", schema)
     for role in roles.publishers:

@@ -22,7 +22,7 @@ RETRY_PAUSE = 1.0  # seconds in which publishers go on, between two attempts
 
 
 class BlockingTransaction(NamedTuple):
-    """A database session or prepared transaction that holds, or may hold, a lock that a migration waits for."""
+    """A session or prepared transaction that may hold a lock that a migration waits for."""
 
     pid: int | None  # None for a prepared transaction
     application: str
@@ -37,7 +37,7 @@ def list_blockers(conn: Conn, name: str, schema: str) -> list[BlockingTransactio
 
 
 def describe_blockers(found: Sequence[BlockingTransaction]) -> str:
-    """Describe the transactions that hold a lock, in words for people, with the verb "is" or "are" at the end."""
+    """Describe in words the transactions that hold a lock, ending with "is" or "are"."""
     if not found:
         return "a transaction that has published, or locked a cursor, is"
     return f"{several([*map(_describe_one, found)])} {'is' if len(found) == 1 else 'are'}"
@@ -55,9 +55,9 @@ def _describe_one(each: BlockingTransaction) -> str:
 
 
 def retry_while_locked(conn: Conn, schema: str, attempt: Callable[[], T]) -> T:
-    """Run `attempt` again and again while another session holds a lock that it needs, and return its result. Each
-    attempt runs in a transaction of its own, or in a savepoint if one is open. Raise `SchemaError`, with nothing
-    changed, after `GIVE_UP_AFTER` seconds."""
+    """Repeat `attempt` while another session holds a lock that it needs. Return its result."""
+    # Each attempt runs in a transaction of its own, or in a savepoint if one is open. Raise `SchemaError`, with nothing
+    # changed, after `GIVE_UP_AFTER` seconds.
 
     def attempt_in_savepoint() -> T:
         with conn.transaction():
@@ -78,9 +78,9 @@ def retry_while_busy(
     busy: Callable[[Exception], bool],
     found: Callable[[], Sequence[BlockingTransaction]],
 ) -> T:
-    """Run `attempt` again and again while it fails with an error that is `busy`, and return its result. A failed
-    attempt must have rolled back its changes. `found` returns the blocking transactions, which are named on stderr
-    before each repetition. Raise `SchemaError`, which names them too, after `GIVE_UP_AFTER` seconds."""
+    """Repeat `attempt` while it fails with an error that is `busy`. Return its result."""
+    # A failed attempt must have rolled back its changes. `found` returns the blocking transactions, which are named on
+    # stderr before each repetition. Raise `SchemaError`, which names them too, after `GIVE_UP_AFTER` seconds.
     end = time.monotonic() + GIVE_UP_AFTER
     while True:
         try:

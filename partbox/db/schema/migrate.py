@@ -43,8 +43,9 @@ _OLDEST_SERVER = 140000  # PostgreSQL 14
 
 @dataclass(frozen=True, slots=True)
 class SchemaMigration:
-    """A numbered SQL file of `sql/migrations` that brings the schema to its version. If it is `breaking`, older
-    programs cannot work with the schema any more."""
+    """A numbered SQL file that migrates the schema to one version.
+
+    The files are in `sql/migrations`. If it is `breaking`, older programs cannot work with the schema any more."""
 
     version: int
     name: str
@@ -53,7 +54,9 @@ class SchemaMigration:
 
 
 class SchemaVersion(NamedTuple):
-    """The version of the outbox's schema, or of a program that uses it. It is (0, 0) before the first migration."""
+    """The version of the database schema, or of a program that uses it.
+
+    It is (0, 0) before the first migration."""
 
     newest: int  # the newest migration
     breaking: int  # the newest breaking migration
@@ -61,14 +64,16 @@ class SchemaVersion(NamedTuple):
 
 
 def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, roles: Roles = NO_ROLES) -> list[str]:
-    """Create the outbox's schema in the database, or bring it to the version of this program, in one transaction.
+    """Create the outbox's schema in the database, or update it to the version of this program.
 
     Return the names of the migrations applied. `writer_only` creates it without a subscription. The `roles` get their
     privileges. Roles that had privileges before get the additions of the migrations. Any number of processes may run
     this at once.
 
     Raise `SchemaError`, with nothing changed, if the schema is newer than this program, was not made by partbox, or has
-    subscriptions despite `writer_only`, and if a role does not exist."""
+    subscriptions despite `writer_only`, and if a role does not exist.
+
+    It takes one transaction."""
     check_name(schema)
     grants.check(roles)
     with connect_plain(dsn) as conn, _explain_errors(schema):
@@ -76,9 +81,10 @@ def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, rol
 
 
 def migrate_in(conn: Conn, schema: str = "partbox", *, below: int | None = None) -> list[str]:
-    """Create or migrate the schema in the transaction that is open on `conn`. Return the names of the migrations
-    applied. The transaction must be READ COMMITTED and outside of savepoints. Nothing happens if the schema has the
-    version `below` or a newer one."""
+    """Create or update the schema in the open transaction of `conn`. Return the applied migrations.
+
+    They are returned by name. The transaction must be READ COMMITTED and outside of savepoints. Nothing happens if
+    the schema has the version `below` or a newer one."""
     check_name(schema)
     with _explain_errors(schema):
         if schema_exists(conn, schema):
@@ -114,8 +120,8 @@ def _migrate(conn: Conn, schema: str, below: int | None, writer_only: bool, role
 
 @contextmanager
 def _explain_errors(schema: str) -> Iterator[None]:
-    """Turn database errors of a migration in the block into a `SchemaError`: a privilege is missing, or an object that
-    partbox did not make has one of its names."""
+    """Turn database errors of a migration in the block into a `SchemaError`."""
+    # Such errors are a missing privilege, or an object that partbox did not make and that has one of its names.
     try:
         yield
     except InsufficientPrivilege as error:
@@ -130,8 +136,8 @@ def _explain_errors(schema: str) -> Iterator[None]:
 
 
 def migrate_inbox(dsn: str, schema: str = "partbox") -> bool:
-    """Create a schema with only an inbox (the table of events that a consumer has seen), or update it. Return False if
-    the schema is a whole outbox already."""
+    """Create or update a schema with only an inbox. Return False if it is a whole outbox already."""
+    # An inbox is the table of events that a consumer has seen.
     check_name(schema)
     with connect_plain(dsn) as conn, _explain_errors(schema):
         return retry_while_locked(conn, schema, lambda: _migrate_inbox(conn, schema))
@@ -154,8 +160,8 @@ def _migrate_inbox(conn: Conn, schema: str) -> bool:
 
 
 def check(conn: Conn, schema: str = "partbox") -> None:
-    """Verify that this program can work with the schema in the database. Raise `SchemaError`, with the remedy, if it
-    cannot. Nothing is written."""
+    """Raise `SchemaError`, with the remedy, if this program cannot work with the schema."""
+    # Nothing is written.
     check_name(schema)
     _check_server(conn)
     version, ours = _load_version(conn, schema), program_version()
@@ -179,8 +185,9 @@ def check(conn: Conn, schema: str = "partbox") -> None:
 
 
 def missing_error(conn: Conn, schema: str) -> TransientSchemaError:
-    """Return the exception for a schema that does not exist, with the name of a similar one, or for a schema without a
-    table `meta`."""
+    """Return the exception for a missing schema, with the name of a similar one.
+
+    It is also for a schema without a table `meta`."""
     if own_rows(conn, "migrate_remains", schema) == [(True,)]:
         return TransientSchemaError(
             f"table meta of schema {schema!r} is gone, and its other tables are not: put it back"
@@ -194,14 +201,16 @@ def missing_error(conn: Conn, schema: str) -> TransientSchemaError:
 
 
 def is_inbox_only(conn: Conn, schema: str) -> bool:
-    """Return whether the schema contains only an inbox (the table of events that a consumer has seen) and no outbox."""
+    """Return whether the schema has only the table of events that a consumer has seen (an inbox)."""
+    # Such a schema has no outbox.
     version = _load_version(conn, schema)
     return version is not None and version.inbox_only
 
 
 @cache
 def migrations() -> tuple[SchemaMigration, ...]:
-    """Return all migrations of the schema in order: the baseline and all later ones. Their numbers have no gaps."""
+    """Return all migrations of the schema in order."""
+    # The baseline is the first. The numbers have no gaps.
     paths = sorted((sql_folder() / "migrations").glob("[0-9][0-9][0-9][0-9]_*.sql"))
     found = tuple(_parse_migration(int(path.name[:4]), path.stem, path.read_text(encoding="utf-8")) for path in paths)
     if [migration.version for migration in found] != list(range(found[0].version, found[0].version + len(found))):
@@ -217,7 +226,7 @@ def _parse_migration(version: int, name: str, text: str) -> SchemaMigration:
 
 
 def program_version() -> SchemaVersion:
-    """Return the version of the schema that this program works with and migrates to."""
+    """Return the schema version that this program works with and migrates to."""
     found = migrations()
     return SchemaVersion(found[-1].version, max((each.version for each in found if each.breaking), default=0))
 
@@ -227,8 +236,8 @@ def _pending_migrations(since: SchemaVersion) -> list[SchemaMigration]:
 
 
 def steps(schema: str, since: SchemaVersion, roles: Roles, *, writer_only: bool = False) -> Iterator[compose.Composed]:
-    """Yield the SQL statements that migrate a schema from the version `since` to the version of this program. Every
-    migration replaces all functions."""
+    """Yield the SQL statements that migrate a schema from version `since` to this program's version."""
+    # Every migration replaces all functions.
     for migration in _pending_migrations(since):
         first = migration is migrations()[0]
         # The first migration creates an inbox, so the existing one is renamed and moved back.
@@ -248,14 +257,14 @@ def steps(schema: str, since: SchemaVersion, roles: Roles, *, writer_only: bool 
 
 
 def fixed_script(name: str, schema: str, /, **values: object) -> compose.Composed:
-    """Return the SQL of a file in `sql/migrations` that is no numbered migration, with the schema's name and `values`
-    (as literals) filled in."""
+    """Return the SQL of a file that is no numbered migration, with its values filled in."""
+    # The file is in `sql/migrations`. The schema's name and `values` (as literals) are filled in.
     text = (sql_folder() / "migrations" / f"{name}.sql").read_text(encoding="utf-8")
     return compose_text(text, schema, **{key: compose.Literal(value) for key, value in values.items()})
 
 
 def _load_version(conn: Conn, schema: str) -> SchemaVersion | None:
-    """Return the version of the schema in the database, or None if it does not exist or contains nothing of partbox."""
+    # None if the schema does not exist or contains nothing of partbox.
     if not schema_exists(conn, schema):
         return None
     try:
@@ -281,8 +290,7 @@ def _refuse_older(version: SchemaVersion, schema: str) -> None:
 
 
 def _check_server(conn: Conn) -> None:
-    """Verify that the server is new enough for partbox and the database is encoded in UTF8. Raise `SchemaError`
-    otherwise."""
+    # The server must be new enough for partbox and the database encoded in UTF8. Raise `SchemaError` otherwise.
     if conn.info.server_version < _OLDEST_SERVER:
         raise SchemaError(f"partbox needs PostgreSQL 14 or newer, this server is {conn.info.server_version // 10000}")
     encoding = conn.info.parameter_status("server_encoding")
@@ -294,9 +302,9 @@ def _check_server(conn: Conn) -> None:
 
 
 def check_name(schema: str) -> None:
-    """Raise `SchemaError` for a schema name that PostgreSQL would truncate silently, or that contains `$$`, which ends
-    the text of a function. White space at an end of the name is an error too, such as the line break at the end of a
-    file."""
+    """Raise `SchemaError` for a schema name that PostgreSQL or partbox cannot use."""
+    # PostgreSQL would truncate a long name silently, and `$$` ends the text of a function. White space at an end of the
+    # name is an error too, such as the line break at the end of a file.
     if schema != bare(schema):
         raise SchemaError(f"the schema name {schema!r} begins or ends with white space: take it off")
     if not 1 <= len(schema.encode("utf-8", "replace")) <= 63 or "\0" in schema or "$$" in schema:
@@ -304,10 +312,12 @@ def check_name(schema: str) -> None:
 
 
 def schema_exists(conn: Conn, schema: str) -> bool:
-    """Return whether the schema exists with a table `meta`, which belongs to partbox or another program."""
+    """Return whether the schema exists with a table `meta`."""
+    # The table belongs to partbox or another program.
     return own_rows(conn, "migrate_found", schema) != [(False,)]
 
 
 def subscriptions(conn: Conn, schema: str) -> list[str]:
-    """Return the names of all subscriptions in the schema. A writer-only outbox has none."""
+    """Return the names of all subscriptions in the schema."""
+    # A writer-only outbox has none.
     return [name for (name,) in own_rows(conn, "stats_subscriptions", schema)]

@@ -13,35 +13,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OutboxDatabase:
-    """The database of an outbox: a DSN (see `partbox.outbox` for its forms) and settings. Methods that take a `dsn` use
-    that one instead, and None means the outbox's own."""
+    """The database of an outbox: its connection string (DSN) and settings.
+
+    See `partbox.outbox` for the forms of the DSN. Methods that take a `dsn` use that one instead, and None means the
+    outbox's own."""
 
     dsn: Dsn | None
     settings: "Settings"
     _migrated: set[Callable[[], str]] = field(default_factory=set, compare=False)
 
     def under(self, flags: Mapping[str, Any]) -> "OutboxDatabase":
-        """Return a copy with the options of a command line, which win over the settings. None means that an option was
-        not given. Raise `SettingsError`."""
+        """Return a copy whose settings are overridden by command-line options."""
+        # None means that an option was not given. Raise `SettingsError`.
         settings = self.settings.under(flags)
         return OutboxDatabase(self.dsn if flags.get("dsn") is None else settings.dsn, settings)
 
     def source(self, dsn: str | None = None) -> Callable[[], str]:
-        """Return a callable that gives the DSN for each new connection. If the DSN asks for an embedded server, the
-        server is started here."""
+        """Return a callable that gives the DSN for each new connection."""
+        # If the DSN asks for an embedded server, the server is started here.
         chosen_dsn = dsn or self.dsn
         return connect.DsnSource(chosen_dsn if callable(chosen_dsn) else connect.resolve(chosen_dsn))
 
     def resolve(self, dsn: str | None = None) -> Callable[[], str]:
-        """Migrate the schema if the settings want that, then return a callable that gives the DSN for each new
-        connection."""
+        """Migrate the schema if wanted, then return a callable that gives the DSN for each connection."""
+        # The settings say whether the migration is wanted.
         source = self.source(dsn)
         self.prepare(dsn, source)
         return source
 
     def prepare(self, dsn: str | None, source: Callable[[], str]) -> None:
-        """Create or migrate the outbox's schema in the database of `source` (the source of `dsn`), unless that is done
-        already or the settings do not want it."""
+        """Create or migrate the outbox's schema, unless that is done or the settings do not want it."""
+        # The schema is in the database of `source` (the source of `dsn`).
         if source in self._migrated or not self._is_wanted(dsn or self.dsn):
             return
         from partbox.db.schema.migrate import migrate
@@ -50,8 +52,8 @@ class OutboxDatabase:
         self._migrated.add(source)
 
     def _is_wanted(self, dsn: Dsn | None) -> bool:
-        """Return whether the schema is migrated automatically, by the setting `auto_migrate`. Unset, it is True for an
-        embedded server, which only this application uses."""
+        """Return whether the schema is migrated automatically, by the setting `auto_migrate`."""
+        # Unset, it is True for an embedded server, which only this application uses.
         if self.settings.origins["auto_migrate"] != "default":
             return self.settings.auto_migrate
         return isinstance(dsn, str) and dsn.startswith("embedded:")

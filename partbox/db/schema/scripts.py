@@ -15,9 +15,10 @@ from partbox.errors import SchemaError
 
 
 def script(schema: str = "partbox", roles: Roles = NO_ROLES, *, since: int = 0, transaction: bool = True) -> str:
-    """Return one SQL script that migrates a schema of the version `since` (0: none), as `migrate` does. On a schema of
-    another version the script changes nothing and says so. Without `transaction` the caller must run it in a
-    transaction."""
+    """Return one SQL script that migrates a schema from version `since` (0: none).
+
+    It does the same as `migrate`. On a schema of another version the script changes nothing and says so. Without
+    `transaction` the caller must run it in a transaction."""
     _check(schema, roles, since)
     texts = [
         _text(migrate.fixed_script("begin", schema)),
@@ -29,8 +30,8 @@ def script(schema: str = "partbox", roles: Roles = NO_ROLES, *, since: int = 0, 
 
 
 def statements(schema: str = "partbox", roles: Roles = NO_ROLES) -> list[str]:
-    """Return the SQL statements that migrate a schema of any version, whatever migrations it has. They must run one by
-    one, in one transaction."""
+    """Return the SQL statements that migrate a schema of any version."""
+    # The schema may have any migrations. The statements must run one by one, in one transaction.
     _check(schema, roles)
     *_, newest = migrate.migrations()
     rest = migrate.steps(schema, SchemaVersion(newest.version, 0), roles)
@@ -53,15 +54,14 @@ def _check(schema: str, roles: Roles, since: int = 0) -> None:
 
 
 def _guard(schema: str, roles: Roles, least: int, most: int) -> str:
-    """Return an SQL statement that stops a migration script with an error unless the schema's version is between
-    `least` and `most`."""
+    """Return SQL that stops a migration script unless the schema has an expected version."""
+    # The version must be between `least` and `most`. Otherwise there is an error.
     baseline = migrate.migrations()[0].version
     named = {"publishers": list(roles.publishers), "workers": list(roles.workers)}
     return _do_block(migrate.fixed_script("guard", schema, least=least, most=most, baseline=baseline, **named))
 
 
 def _pending_block(schema: str, migration: migrate.SchemaMigration) -> str:
-    """Return an SQL statement that applies one migration, if the schema does not have it yet."""
     text = _text(compose_text(migration.text, schema))
     return _do_block(migrate.fixed_script("pending", schema, version=migration.version, text=text))
 

@@ -19,8 +19,9 @@ log = logging.getLogger("partbox.http")
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """The result of one probe of the database at a time in monotonic seconds: an overview of its subscriptions, or an
-    error.
+    """The result of one health query to the database: an overview of its subscriptions, or an error.
+
+    Its time is in monotonic seconds.
 
     `error` is safe to show to anybody: it holds no text of a driver or of an application. `broken` means that the
     database answers, but that its outbox schema is wrong. `slow` means that the server cancelled the query: it answers,
@@ -34,12 +35,14 @@ class ProbeResult:
 
     @property
     def up(self) -> bool:
-        """True if the database answered the probe, even if too slowly for an overview."""
+        """True if the database answered, even if too slowly for an overview."""
         return self.overview is not None or self.slow
 
 
 class DatabaseProbe:
-    """A probe that reads the overview of a database in a thread of its own.
+    """A background thread that queries the state of a database for health checks and metrics.
+
+    It reads the overview of the database.
 
     Any thread may request a probe. At most one runs at a time, so a hanging database costs one thread. `latest` is the
     result of the last probe, or None before the first has ended. `latest_overview` is the last result with an overview.
@@ -55,8 +58,9 @@ class DatabaseProbe:
         self._last_error: str | None = None
 
     def request(self) -> float:
-        """Start a probe of the database unless one is running, and return the time to pass to `wait`. If the machine
-        has no more threads, no probe starts, and `wait` times out."""
+        """Start a query of the database state in the background, and return the time to pass to `wait`."""
+        # No second probe starts while one is running. If the machine has no more threads, no probe starts, and `wait`
+        # times out.
         asked = time.monotonic()
         with self._changed:
             if not self._is_probing:
@@ -67,8 +71,7 @@ class DatabaseProbe:
         return asked
 
     def wait(self, since: float, timeout: float) -> ProbeResult | None:
-        """Wait for a probe result that is not older than the time `since`, and return it. Return None if none arrives
-        within `timeout` seconds."""
+        """Wait for a query result that is not older than `since`. Return None after `timeout` seconds without one."""
         with self._changed:
             ended = self._changed.wait_for(lambda: self.latest is not None and self.latest.at >= since, timeout)
             return self.latest if ended else None
@@ -99,9 +102,9 @@ class DatabaseProbe:
 
 
 def public_error(error: Exception) -> str:
-    """Return the part of an error's text that the unauthenticated health endpoint may show. Only schema errors, whose
-    text is partbox's own, are shown in full. Every other error is reduced to its class and SQLSTATE, because the text
-    may name hosts and users, or more if the application supplies the DSN."""
+    """Return an error text that an unauthenticated health endpoint may show, without host or user names."""
+    # Only schema errors, whose text is partbox's own, are shown in full. Every other error is reduced to its class and
+    # SQLSTATE, because the text may name hosts and users, or more if the application supplies the DSN.
     if isinstance(error, SchemaError):
         return " ".join(str(error).split())[:500]
     state = error.sqlstate if isinstance(error, psycopg.Error) else None

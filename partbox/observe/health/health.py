@@ -32,21 +32,20 @@ FOLDER = "databases"
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """The result of a health check of a node: the JSON body of the response, and the problems that make the check
-    fail."""
+    """The result of a health check: the JSON body of the response, and the problems that make it fail."""
 
     problems: list[str]
     body: dict[str, Any]
 
     @property
     def status(self) -> int:
-        """The HTTP status of the health check: 503 if it found problems, else 200."""
+        """The HTTP status of the health check: 200 without problems, else 503."""
         return 503 if self.problems else 200
 
 
 def list_fatal(vitals: SupervisorVitals) -> Iterator[str]:
-    """Yield the problems of a supervisor that only a restart of the node solves, so that its liveness check fails. A
-    supervisor that has not started yet has none."""
+    """Yield the problems of a supervisor that only a restart can solve, for the liveness check."""
+    # A supervisor that has not started yet has none.
     limit = max(LOOP_STUCK[0], LOOP_STUCK[1] * vitals.lease)
     if not vitals.started:
         return
@@ -60,8 +59,7 @@ def list_fatal(vitals: SupervisorVitals) -> Iterator[str]:
 
 
 def list_temporary(vitals: SupervisorVitals) -> Iterator[str]:
-    """Yield the problems that keep a supervisor from delivering now but may pass without a restart, so that its
-    readiness check fails."""
+    """Yield the problems that keep a supervisor from delivering events but may pass, for the readiness check."""
     if vitals.stopping:
         yield "the node is stopping"
     elif vitals.hindrance is not None:
@@ -82,22 +80,23 @@ def list_temporary(vitals: SupervisorVitals) -> Iterator[str]:
 
 
 def list_orphaned(count: int, seconds: float, lease: float) -> Iterator[str]:
-    """Yield a problem if some of a subscription's partitions have had no owner for more than `UNOWNED` leases. `count`
-    and `seconds` say how many and for how long."""
+    """Yield a problem if partitions have had no owner for too long."""
+    # Too long means more than `UNOWNED` leases. `count` and `seconds` say how many partitions and for how long.
     if seconds > UNOWNED * lease:
         yield f"{count} partitions have no owner, some of them for {seconds:.0f} s: a process should have claimed them"
 
 
 class OrphanTracker:
-    """A tracker of the partitions that no living process owns, and of the time since when each has had no owner."""
+    """A tracker of partitions without a living owner, and of how long each has had none."""
 
     def __init__(self) -> None:
         self._since: dict[int, tuple[int, float]] = {}
 
     def update(self, cluster: Cluster, now: float) -> tuple[int, float]:
-        """Compare with a new overview, and return the number of partitions without an owner and the longest such time
-        in seconds. A changed epoch means an owner in between and restarts the time. A paused subscription counts none.
-        The same overview may be passed again and changes nothing."""
+        """Return the number of partitions without an owner, and for how many seconds the longest has had none."""
+        # The new overview is compared with the last one. A changed epoch means that there was an owner in between, and
+        # restarts the time. A paused subscription counts none. The same overview may be passed again and changes
+        # nothing.
         living = {each.instance_id for each in cluster.instances}
         ownerless = (
             {} if cluster.paused else {p.partition: p.epoch for p in cluster.partitions if p.owner not in living}
@@ -110,8 +109,9 @@ class OrphanTracker:
 
 
 class Health:
-    """The liveness and readiness checks of a node, decided from all of its supervisors and databases. Any thread may
-    call the methods."""
+    """The liveness and readiness checks of a worker node. Any thread may call the methods.
+
+    They are decided from all of the node's supervisors and databases."""
 
     def __init__(self, monitored: Sequence[MonitoredSupervisor]) -> None:
         self._monitored = monitored
@@ -119,8 +119,8 @@ class Health:
         self._lock = threading.Lock()
 
     def alive(self) -> HealthReport:
-        """Return the liveness report of the node (it fails if only a restart helps), without waiting for the database.
-        A probe is started only so that the body shows the latest backlog."""
+        """Return the liveness report, which fails if only a restart of the node helps. Never wait for the database."""
+        # A probe is started only so that the body shows the latest backlog.
         for each in self._monitored:
             each.probe.request()
         vitals = [each.vitals() for each in self._monitored]
@@ -132,8 +132,8 @@ class Health:
         return self._build_report(problems, vitals, [each.probe.latest for each in self._monitored])
 
     def ready(self) -> HealthReport:
-        """Return the readiness report of the node: whether it can deliver events now. Wait at most `PROBE_TIMEOUT`
-        seconds for the answers of all databases together."""
+        """Return the readiness report, which tells whether the node can deliver events now."""
+        # Wait at most `PROBE_TIMEOUT` seconds for the answers of all databases together.
         asked, until = [each.probe.request() for each in self._monitored], time.monotonic() + PROBE_TIMEOUT
         results = [
             each.probe.wait(since, until - time.monotonic()) or each.probe.latest
@@ -189,8 +189,9 @@ def _list_database_problems(
 
 
 def _is_silent(process: ProcessVitals, lease: float) -> bool:
-    """Return True if a worker process has shown no life for too long. A process whose handler holds the interpreter
-    does not count, because the supervisor ends such a handler by itself."""
+    """Return True if a worker process has sent no sign of life for too long."""
+    # A process whose handler holds the interpreter does not count, because the supervisor ends such a handler by
+    # itself.
     return process.silent > SILENT * lease and not process.vouched and process.handler is None
 
 
@@ -219,8 +220,9 @@ def _supervisor_body(
 
 
 def _backlog(monitored: MonitoredSupervisor, result: ProbeResult | None) -> dict[str, Any] | None:
-    """Return the backlog of a subscription from the last overview for the body of the health report, or None. A backlog
-    never fails a health check."""
+    """Return the number of waiting events for the health report, or None if it is unknown.
+
+    It comes from the last overview. A backlog never fails a health check."""
     cluster = _cluster(result.overview if result else None, monitored.subscription)
     if result is None or cluster is None:
         return None
@@ -241,8 +243,9 @@ def _rounded(value: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Sibling:
-    """A link from a dashboard to the dashboard of another of the node's databases. `trouble` is the first reason why
-    this node cannot work for that database now, or None."""
+    """A link from one dashboard to the dashboard of another database of the same node.
+
+    `trouble` is the first reason why this node cannot work for that database now, or None."""
 
     name: str
     href: str
@@ -254,13 +257,13 @@ Siblings = Callable[[], Sequence[Sibling]]
 
 
 def folder(place: int) -> str:
-    """Return the URL folder of the dashboard of the node's database number `place`: empty for the first database."""
+    """Return the URL folder of the dashboard of database number `place`. It is empty for the first database."""
     return f"{FOLDER}/{place + 1}/" if place else ""
 
 
 def siblings(monitored: Sequence[MonitoredSupervisor], here: int) -> Sequence[Sibling]:
-    """Return links to the dashboards of all databases of the node, for the dashboard of database number `here`. Return
-    nothing if the node has only one database."""
+    """Return links to the dashboards of all databases of the node, for the dashboard number `here`."""
+    # Return nothing if the node has only one database.
     if len(monitored) < 2:
         return ()
     up = "../../" if here else "./"

@@ -10,7 +10,7 @@ from partbox.observe.metrics.meter import Meters
 
 @dataclass(frozen=True, slots=True)
 class ProcessVitals:
-    """The health data of one worker process, as its supervisor sees them. Times are in seconds.
+    """The health data of one worker process, as seen by its supervisor. Times are in seconds.
 
     `silent` is the time since its last sign of life, `handler` the run time of its longest handler (None if none runs).
     `unread` and `unsaved` are the times since it could last read and save. `entering` is the time that it has spent in
@@ -32,7 +32,7 @@ class ProcessVitals:
 
 @dataclass(frozen=True, slots=True)
 class SupervisorVitals:
-    """The health data of a supervisor and its worker processes at one moment. Times are in seconds.
+    """A snapshot of the health of a supervisor and its worker processes. Times are in seconds.
 
     `loop_age` is the time since its loop last turned, 0.0 while it waits for the database. `heartbeat_age` is the time
     since the last successful heartbeat, None if there was none. `deaths` counts the processes that died within the last
@@ -55,8 +55,9 @@ class SupervisorVitals:
 
 @dataclass(frozen=True, slots=True)
 class MonitoredSupervisor:
-    """A supervisor whose health is checked, with access to its database. `database` names the database if the node has
-    several."""
+    """A supervisor whose health is checked, together with access to its database.
+
+    `database` names the database if the node has several."""
 
     database: str
     node: str
@@ -66,5 +67,5 @@ class MonitoredSupervisor:
     vitals: Callable[[], SupervisorVitals]
 
     def instances(self) -> Collection[UUID]:
-        """Return the instance ids under which this node's worker processes are registered in the database now."""
+        """Return the ids under which this node's worker processes are registered in the database."""
         return {process.instance for process in self.vitals().processes if process.instance is not None}

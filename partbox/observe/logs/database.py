@@ -12,14 +12,13 @@ _of_process = ""
 
 
 def current() -> str:
-    """Return the name of the database that the log lines of this thread are about, or an empty string if the node has
-    only one database."""
+    """Return the database name to show in log lines of this thread, or "" if the node has only one database."""
     return _of_thread.get() or _of_process
 
 
 @contextmanager
 def about(name: str) -> Iterator[None]:
-    """Add the name of a database to the log lines that this thread writes inside the `with` block."""
+    """Add a database name to all log lines that this thread writes inside the `with` block."""
     token = _of_thread.set(name)
     try:
         yield
@@ -28,6 +27,6 @@ def about(name: str) -> Iterator[None]:
 
 
 def set_log_database(name: str) -> None:
-    """Add the name of a database to all log lines of this process from now on."""
+    """Add a database name to all log lines of this process from now on."""
     global _of_process  # noqa: PLW0603  one for each process
     _of_process = name

@@ -23,9 +23,11 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 class TextLines(logging.Formatter):
-    """A log formatter for lines of text such as `2026-01-31 09:00:00,123 ERROR partbox.worker[4711]: …`. On a node with
-    several databases, the name of the database follows the process. Tracebacks and line breaks that a publisher sent
-    are indented, so that only records begin at the margin."""
+    """A log formatter that writes plain text lines with time, level, logger and process.
+
+    A line is such as `2026-01-31 09:00:00,123 ERROR partbox.worker[4711]: …`. On a node with several databases, the
+    name of the database follows the process. Tracebacks and line breaks that a publisher sent are indented, so that
+    only records begin at the margin."""
 
     def __init__(self) -> None:
         super().__init__(f"{HEAD}: %(message)s")
@@ -49,8 +51,10 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """A formatter of lines that are JSON objects. A line has `time`, `level`, `logger`, `pid`, `event`, `message`, the
-    record's own fields and, for an error, `trace`. On a node with several databases it has `database`."""
+    """A log formatter that writes each record as a JSON object on one line.
+
+    A line has `time`, `level`, `logger`, `pid`, `event`, `message`, the record's own fields and, for an error, `trace`.
+    On a node with several databases it has `database`."""
 
     def format(self, record: logging.LogRecord) -> str:
         own = masked_fields({name: value for name, value in vars(record).items() if name not in _STANDARD})
@@ -71,13 +75,13 @@ class JsonLines(logging.Formatter):
 
 
 def indented(text: str) -> str:
-    """Return the text with unprintable characters escaped and every line but the first indented."""
+    """Return the text with unprintable characters escaped and all lines but the first indented."""
     return printable(text).replace("\n", MARGIN)
 
 
 def _fit_line(line: dict[str, Any]) -> str:
-    """Return the fields of a log line as JSON of at most `LONGEST` bytes. The longest texts are cut in the middle,
-    because a traceback begins with the call and ends with the error."""
+    """Return the fields of a log line as JSON, shortened to at most `LONGEST` bytes."""
+    # The longest texts are cut in the middle, because a traceback begins with the call and ends with the error.
     text = _json(line)
     while len(text.encode()) > LONGEST:
         name, longest = max(

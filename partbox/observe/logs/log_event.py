@@ -36,13 +36,13 @@ def log_event(
     trace: BaseException | ExcInfo | None = None,
     **fields: object,
 ) -> None:
-    """Write the log line of the event `name` with the message `text % arguments`. Its level and rate limit come from
-    the table of log events.
+    """Write one log line for a named event, with the level and rate limit defined for that event.
 
     `fields` become fields of the log record, `about` adds the fields of a delivered event, and `trace` adds the
     traceback of an error or of a tuple of its type, itself and its frames. If a node works for several databases, the
     field `database` names the current one. At most ten lines of a rate-limited kind within ten seconds keep their
     level. Further lines are logged at DEBUG, and the next line counts them."""
+    # The message is `text % arguments`. The level and the rate limit come from the table of log events.
     event = LOG_EVENTS[name]
     # `logging.config.dictConfig` of an application disables all loggers that it does not know.
     log.disabled = False
@@ -66,13 +66,14 @@ def log_event(
 
 
 def is_ctrl_c(error: BaseException) -> bool:
-    """Return True if the exception is the KeyboardInterrupt of Ctrl-C, which only the main thread gets."""
+    """Return True if the exception is a KeyboardInterrupt caused by Ctrl-C."""
+    # Only the main thread gets it.
     return issubclass(type(error), KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 def _exc_info(error: BaseException | ExcInfo | None) -> ExcInfo | None:
-    """Return the `exc_info` for logging an error. No method of the error is called, because its class may come from an
-    application and misbehave."""
+    """Return the `exc_info` value for logging an error."""
+    # No method of the error is called, because its class may come from an application and misbehave.
     # `isinstance` would ask the error for its class.
     if error is None or type(error) is tuple:
         return error

@@ -25,7 +25,7 @@ MAX_WAITING = 256  # lines
 
 
 class StallTolerantWriter:
-    """A writer of lines to a file descriptor whose reader may stall.
+    """A writer of lines to a file descriptor that does not block for long if the reader stalls.
 
     A thread of its own writes the lines. `write` waits until the line is out, so that the last lines of a dying process
     are not lost. After `WRITE_TIMEOUT` seconds the reader counts as stalled, and nobody waits any more until it reads
@@ -46,8 +46,8 @@ class StallTolerantWriter:
         self._accepted = self._written = self._lost = 0
 
     def write(self, line: bytes) -> None:
-        """Write a line within `WRITE_TIMEOUT` seconds. If the reader is slow, the line is put in a queue, and once the
-        queue is full it is dropped and only counted. Any thread may call."""
+        """Write a line within `WRITE_TIMEOUT` seconds, or queue it if the reader is slow. Any thread may call."""
+        # Once the queue is full, the line is dropped and only counted.
         # After a fork, the writer thread and the queued lines still belong to the parent.
         if self._pid != os.getpid():
             self._reset()
@@ -67,7 +67,7 @@ class StallTolerantWriter:
                 self._is_stalled = not self._changed.wait_for(lambda: self._written >= position, WRITE_TIMEOUT)
 
     def flush(self) -> None:
-        """Wait until every queued line is written, but at most `WRITE_TIMEOUT` seconds."""
+        """Wait until all queued lines are written, but at most `WRITE_TIMEOUT` seconds."""
         with self._changed:
             if self._pid == os.getpid():
                 self._changed.wait_for(lambda: self._written == self._accepted and not self._lost, WRITE_TIMEOUT)
@@ -88,7 +88,7 @@ class StallTolerantWriter:
                 self._changed.notify_all()
 
     def _write_fully(self, line: bytes) -> None:
-        """Write a whole line to the descriptor, however long that takes. Drop the line if the reader has gone."""
+        # This takes as long as it takes. The line is dropped if the reader has gone.
         with suppress(OSError):
             while line:
                 try:
@@ -105,8 +105,9 @@ _warned_strays: set[str] = set()
 
 
 class StderrHandler(logging.Handler):
-    """A log handler for standard error that never stops delivery: if the reader of standard error stalls, log lines are
-    lost instead."""
+    """A log handler for standard error that drops log lines rather than block the program.
+
+    If the reader of standard error stalls, delivery goes on and log lines are lost instead."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,9 +137,9 @@ class StderrHandler(logging.Handler):
 
 
 def configure(format: Format, level: int | None = None) -> None:
-    """Set up partbox's logging to standard error with a format and a lowest level. None means INFO at the first call
-    and the present level afterwards. A second call changes both. If the application has set up logging by itself,
-    nothing changes."""
+    """Set up partbox's logging to standard error, unless the application has set up logging by itself."""
+    # `level` is the lowest level. None means INFO at the first call and the present level afterwards. A second call
+    # changes format and level.
     root = logging.getLogger()
     own_handler = next((each for each in root.handlers if isinstance(each.formatter, TextLines | JsonLines)), None)
     if own_handler is None:
@@ -153,23 +154,22 @@ def configure(format: Format, level: int | None = None) -> None:
 
 
 def configured_level(settings: Settings) -> int | None:
-    """Return the log level that partbox's settings name. Return None for the default level, which must not override the
-    logging of an application."""
+    """Return the log level from partbox's settings, or None for the default level."""
+    # The default level must not override the logging of an application.
     said = settings.origins["log_level"] != "default"
     return logging.getLevelNamesMapping()[settings.log_level.upper()] if said else None
 
 
 def worker_level(settings: Settings) -> int:
-    """Return the log level for worker processes: the level from the settings, or else the present level of this
-    process."""
+    """Return the log level for worker processes, from the settings or else the level of this process."""
     said = configured_level(settings)
     return logging.getLogger().getEffectiveLevel() if said is None else said
 
 
 def warn_of_strays() -> None:
-    """Log a warning of environment variables that look like partbox settings and are none, once for each text in a
-    process. They are no errors: Kubernetes adds PARTBOX_SERVICE_HOST and the like to containers beside a service of
-    that name."""
+    """Log a warning about environment variables that look like partbox settings but are unknown."""
+    # The warning comes once for each text in a process. Such variables are no errors: Kubernetes adds
+    # PARTBOX_SERVICE_HOST and the like to containers beside a service of that name.
     text = strays()
     if text is not None and text not in _warned_strays:
         _warned_strays.add(text)
@@ -177,16 +177,16 @@ def warn_of_strays() -> None:
 
 
 def take_strays_text() -> str | None:
-    """Return the warning of environment variables that look like partbox settings and are none, and mark it as logged,
-    so that `warn_of_strays` does not repeat it."""
+    """Return the warning about unknown environment variables that look like settings, and mark it as logged."""
+    # `warn_of_strays` does not repeat it then.
     text = strays()
     _warned_strays.update(() if text is None else (text,))
     return text
 
 
 def _may_block() -> bool:
-    """Return True if writing to standard error may block: it is a pipe, a socket or a terminal. Return False if it is a
-    file or closed."""
+    """Return True if writing to standard error may block, as for a pipe, a socket or a terminal."""
+    # Return False if it is a file or closed.
     try:
         mode = os.fstat(sys.stderr.fileno()).st_mode
     except (OSError, ValueError, AttributeError):

@@ -14,8 +14,10 @@ EVENT = "subscription, partition, record_id, event_id, event_type, aggregate_typ
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """The definition of a kind of log line: its level, and the fields that come beside `event`. If `about` is True, the
-    fields of a delivered event are added. If `every` is False, the lines are rate-limited."""
+    """The definition of a kind of log line: its level, its fields and its rate limit.
+
+    The fields come beside `event`. If `about` is True, the fields of a delivered event are added. If `every` is False,
+    the lines are rate-limited."""
 
     level: int
     fields: tuple[str, ...] = ()

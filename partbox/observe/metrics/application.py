@@ -16,8 +16,9 @@ from partbox.observe.metrics.table import BY_NAME
 
 
 class ApplicationCollector(Collector):
-    """A collector of the metrics that an application's process shows in one Prometheus registry, shared by all outboxes
-    of the process. Series with the same labels are summed."""
+    """A Prometheus collector of the metrics that all outboxes in one application process have.
+
+    There is one for each registry. Series with the same labels are summed."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -27,25 +28,26 @@ class ApplicationCollector(Collector):
         self._totals: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Meters] = {}
 
     def count(self, events: int) -> None:
-        """Add a number of published events to the counter that the registry shows."""
+        """Add a number of published events to the counter in the registry."""
         with self._lock:
             self._published += events
 
     def add(self, subscription: str, meters: Meters) -> None:
-        """Show the meters (the metric values) of a node in this registry too. Once the node has ended, they are merged
-        with the meters of earlier nodes, so that only the counts remain."""
+        """Show the metric values of a worker node in this registry too."""
+        # Once the node has ended, its meters are merged with the meters of earlier nodes, so that only the counts
+        # remain.
         meters.ended = partial(self._merge, subscription, meters)
         with self._lock:
             self._meters.append((subscription, meters))
 
     def meters(self, subscription: str, handlers: Iterable[str], sinks: Iterable[str] = ()) -> Meters:
-        """Return the meters (the metric values) for a worker with these handlers and sinks. Workers with the same names
-        share their meters, so that many short-lived workers leak no memory."""
+        """Return the metric values for a worker with these handlers and sinks."""
+        # Workers with the same names share their meters, so that many short-lived workers leak no memory.
         with self._lock:
             return self._shared(subscription, Layout(handlers, sinks))
 
     def describe(self) -> list[Family]:
-        """Return the metric families without values, so that the Prometheus registry can detect duplicate names."""
+        """Return the metric families without values, so that the registry can detect duplicate names."""
         return list(self._families(0, []))
 
     def collect(self) -> Iterator[Family]:
@@ -63,8 +65,8 @@ class ApplicationCollector(Collector):
         return self._totals[key]
 
     def _merge(self, subscription: str, ended: Meters) -> None:
-        """Remove the meters of a node that has ended, and add their counts to those of earlier nodes. A second call
-        does nothing."""
+        """Keep the counts of a node that has ended, and remove its other metric values."""
+        # The counts are added to those of earlier nodes. A second call does nothing.
         with self._lock:
             if any(meters is ended for _, meters in self._meters):
                 self._shared(subscription, ended.layout).absorb(ended)
@@ -82,8 +84,8 @@ _registering = threading.Lock()
 
 
 def application_collector(registry: CollectorRegistry, prefix: str) -> ApplicationCollector:
-    """Return the collector that shows partbox's metrics in a Prometheus registry under a name prefix. The first call
-    registers it. Raise SettingsError if the registry has metrics of others with the same names."""
+    """Return the collector of partbox's metrics in a Prometheus registry. Raise SettingsError for a name conflict."""
+    # The first call registers it. A name conflict means that the registry has metrics of others with the same names.
     if not isinstance(registry, CollectorRegistry):
         raise SettingsError(f"registry = {registry!r} must be a prometheus_client.CollectorRegistry, such as REGISTRY")
     with _registering:

@@ -27,15 +27,16 @@ FAMILIES: dict[str, Callable[..., Family]] = {
 
 
 class LabelledReading(NamedTuple):
-    """The metric values read from the processes of one subscription, with the label values that every series gets."""
+    """The metric values of one subscription's worker processes, with the label values for every series."""
 
     labels: Labels
     reading: MeterReading
 
 
 class LabelledOverview(NamedTuple):
-    """An overview of the subscriptions in one database, as a source of metrics. `labels` are the label values that come
-    before a series' own, `own_instances` the instances of this node."""
+    """An overview of all subscriptions in one database, with labels for showing it as metrics.
+
+    `labels` are the label values that come before a series' own, `own_instances` the instances of this node."""
 
     labels: Labels
     overview: Overview
@@ -43,13 +44,14 @@ class LabelledOverview(NamedTuple):
 
 
 def family(prefix: str, metric: Metric, extra: Labels = ()) -> Family:
-    """Return the empty Prometheus family of a metric. `extra` names the labels that come before the metric's own."""
+    """Return an empty Prometheus metric family for a metric."""
+    # `extra` names the labels that come before the metric's own.
     return FAMILIES[metric.kind](f"{prefix}_{metric.name}", metric.meaning, labels=[*extra, *metric.labels])
 
 
 def process_families(prefix: str, readings: Sequence[LabelledReading], extra: Labels = ()) -> Iterator[Family]:
-    """Yield the Prometheus families of the worker processes' metrics. Readings with the same label values are
-    summed."""
+    """Yield the Prometheus metric families that the worker processes measure."""
+    # Readings with the same label values are summed.
     for metric in MEASURED:
         made = family(prefix, metric, extra)
         for labels, cells in sorted(_gather_values(metric, readings).items()):
@@ -68,8 +70,8 @@ def process_families(prefix: str, readings: Sequence[LabelledReading], extra: La
 
 
 def label_value(value: str) -> str:
-    """Return a text that UTF-8 can encode, for use as a label value. Names from the application may hold lone
-    surrogates, which are escaped."""
+    """Return a text that is safe to encode as UTF-8, for use as a label value."""
+    # Names from the application may hold lone surrogates, which are escaped.
     return value.encode(errors="backslashreplace").decode()
 
 
@@ -96,13 +98,12 @@ def _cells(metric: Metric, reading: MeterReading, value: str) -> list[float]:
 
 
 def merge_values(metric: Metric, values: Iterable[float]) -> float:
-    """Combine the values of a metric series that several sources report: return their maximum or their sum, as the
-    metric defines."""
+    """Combine the values of one metric from several sources, by sum or maximum as the metric defines."""
     return max(values, default=0.0) if metric.greatest else sum(values)
 
 
 def database_families(prefix: str, overviews: Sequence[LabelledOverview], extra: Labels = ()) -> Iterator[Family]:
-    """Yield the Prometheus families of the metrics that are read from databases, for all of their subscriptions."""
+    """Yield the Prometheus metric families that are read from the databases, for all subscriptions."""
     for metric in METRICS:
         if metric.name not in _ROWS:
             continue

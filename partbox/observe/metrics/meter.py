@@ -35,14 +35,15 @@ MEASURED = tuple(
 
 
 def width(metric: Metric) -> int:
-    """Return how many cells (numbers in shared memory) one series of a metric takes. A histogram has a cell for each
-    bucket, one for larger values, and one for the sum. Other metrics have one."""
+    """Return the number of values in shared memory that one time series of a metric needs."""
+    # A histogram has a cell for each bucket, one for larger values, and one for the sum. Other metrics have one.
     return len(metric.buckets) + 2 if metric.buckets else 1
 
 
 class Layout:
-    """A map of a worker process's metrics in shared memory: at which cell (number) each series begins. Layouts made
-    from the same names of handlers and sinks are equal in every process."""
+    """The layout of a worker process's metrics in shared memory: the index at which each series begins.
+
+    Layouts made from the same names of handlers and sinks are equal in every process."""
 
     def __init__(self, handlers: Iterable[str], sinks: Iterable[str] = ()) -> None:
         self.handlers = tuple(dict.fromkeys([*handlers, OTHER]))
@@ -55,25 +56,25 @@ class Layout:
                 self.size += width(metric)
 
     def values(self, metric: Metric) -> tuple[str, ...]:
-        """Return the values of the metric's label beside the subscription, such as the names of the handlers. Return
-        one empty string if the metric has no such label."""
+        """Return the label values of a metric, such as the names of the handlers."""
+        # The label is the one beside the subscription. Return one empty string if the metric has no such label.
         if "handler" in metric.labels:
             return self.sinks if metric.of_sinks else self.handlers
         return PARKED if "state" in metric.labels else ("",)
 
     def at(self, name: str, value: str = "") -> int:
-        """Return the index in shared memory at which the cells (numbers) of a series begin. A series is a metric's name
-        and a label value."""
+        """Return the index in shared memory at which the values of a metric with this label value begin."""
         return self._at[name, value]
 
     def series(self, value: str) -> dict[str, int]:
-        """Return, by metric name, the index of the first cell of each series with this label value."""
+        """Return the first index in shared memory of each metric that has this label value, by metric name."""
         return {name: at for (name, its), at in self._at.items() if its == value}
 
 
 class Meter:
-    """The metric values of one process, in memory that its supervisor may share. `lock` is for the threads of that
-    process."""
+    """The metric values of one process, in memory that its supervisor may share.
+
+    `lock` is for the threads of that process."""
 
     __slots__ = ("cells", "layout", "lock")
 
@@ -84,12 +85,12 @@ class Meter:
 
     @classmethod
     def shared(cls, layout: Layout, context: Any) -> "Meter":
-        """Return a meter whose values are in memory that the child processes of the multiprocessing context `context`
-        inherit."""
+        """Return a meter in memory that child processes of this multiprocessing context inherit."""
         return cls(layout, context.RawArray("d", layout.size))
 
     def add(self, name: str, amount: float = 1.0) -> None:
-        """Increase the metric `name` of this process by an amount. The metric's only label is the subscription."""
+        """Increase a metric of this process by an amount."""
+        # The metric's only label is the subscription.
         with self.lock:
             self.cells[self.layout.at(name)] += amount
 
@@ -99,8 +100,10 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class MeterReading:
-    """The metric values of a node at one moment. `counted` sums the values of all processes, living and dead, and means
-    nothing for gauges. `living` has the values of each living process."""
+    """The metric values of a worker node at one moment.
+
+    `counted` sums the values of all processes, living and dead, and means nothing for gauges. `living` has the values
+    of each living process."""
 
     layout: Layout
     counted: Sequence[float]
@@ -108,8 +111,7 @@ class MeterReading:
 
 
 class Meters:
-    """The metric values of a node: of its supervisor, of its living worker processes, and the total counts of its dead
-    ones."""
+    """The metric values of a node: of its supervisor, its living processes, and the totals of its dead ones."""
 
     def __init__(self, handlers: Iterable[str], sinks: Iterable[str] = ()) -> None:
         self.layout = Layout(handlers, sinks)
@@ -125,8 +127,9 @@ class Meters:
             self._living.append(meter)
 
     def retire(self, meter: Meter) -> None:
-        """Remove the meter of a worker process that has died. Its counts stay in the node's totals, its gauges do not.
-        A second call does nothing."""
+        """Remove the metric values of a dead worker process, but keep its counts in the node's totals.
+
+        Its gauges do not stay. A second call does nothing."""
         with self._lock:
             if not any(each is meter for each in self._living):
                 return
@@ -135,7 +138,7 @@ class Meters:
                 self._past[at] += value
 
     def absorb(self, others: "Meters") -> None:
-        """Add the counts of another node that has ended to these meters. Both must have the same layout."""
+        """Add the counts of another node that has ended. Both must have the same layout."""
         # The first cells of the series, by metric name: of the subscription, of each handler, of each sink.
         counted = others.reading().counted
         with self._lock:
@@ -150,8 +153,9 @@ class Meters:
 
 
 class MetricsRecorder(Observer):
-    """An observer that counts the metrics of one worker process or of a supervisor. No hook loops over events, so that
-    counting costs the same for a long run of events as for one."""
+    """An observer that counts the metrics of one worker process or supervisor.
+
+    No hook loops over events, so that counting costs the same for a long run of events as for one."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -247,7 +251,8 @@ class MetricsRecorder(Observer):
         self._meter.add("buried_instances_total", instances)
 
     def _observe(self, at: int, buckets: Sequence[float], seconds: float, times: int = 1) -> None:
-        """Add a value in seconds to the histogram whose cells begin at the index `at`. The caller holds the lock."""
+        """Add a value in seconds to a histogram. The caller holds the lock."""
+        # The cells of the histogram begin at the index `at`.
         seconds = max(0.0, seconds)
         self._cells[at + bisect_left(buckets, seconds)] += times
         self._cells[at + len(buckets) + 1] += seconds * times

@@ -17,35 +17,39 @@ if TYPE_CHECKING:
 
 
 class Display(Observer):
-    """An observer that exports all metrics of a process by a means of its own, such as OpenTelemetry, with names that
-    begin with `prefix`."""
+    """An observer that exports all metrics of a process by its own means, such as OpenTelemetry.
+
+    Their names begin with `prefix`."""
 
     def show(self, prefix: str, collector: "Collector") -> Callable[[], None]:
         """Export the metrics of a collector until the returned function is called."""
         raise NotImplementedError
 
     def recorder(self, prefix: str, subscription: str) -> Observer:
-        """Return an observer for a worker in this process. It records the metrics that no collector provides, such as
-        histograms."""
+        """Return an observer that records a worker's metrics that no collector provides, such as histograms.
+
+        The worker is in this process."""
         raise NotImplementedError
 
 
 def displays(observers: Iterable[Observer]) -> list[Display]:
-    """Select the observers that are displays, which export metrics by a means of their own."""
+    """Return only the observers that export metrics by their own means, such as OpenTelemetry."""
     return [each for each in observers if isinstance(each, Display)]
 
 
 def with_recorders(
     observers: Sequence[Observer], meter: Meter | None, prefix: str, subscription: str
 ) -> list[Observer]:
-    """Return the observers of a worker or a supervisor, extended by the observers that record its metrics."""
+    """Return the observers of a worker or supervisor, plus the observers that record its metrics."""
     more = [] if meter is None else [MetricsRecorder(meter)]
     return [*observers, *more, *(each.recorder(prefix, subscription) for each in displays(observers))]
 
 
 class ApplicationRegistry(Observer):
-    """The connection of an outbox's metrics with a Prometheus registry and with displays. As an observer, it counts the
-    published events. Worker processes get an empty copy, because no registry is shown there."""
+    """The link between an outbox's metrics and a Prometheus registry or other exporters.
+
+    As an observer, it counts the published events. Worker processes get an empty copy, because no registry is shown
+    there."""
 
     def __init__(self, registry: "CollectorRegistry | None" = None, prefix: str = "") -> None:
         self._prefix = prefix
@@ -56,7 +60,7 @@ class ApplicationRegistry(Observer):
             self._application = application_collector(registry, prefix)
 
     def show_on(self, display: Display) -> None:
-        """Export the metrics of this application through another display too."""
+        """Export the metrics of this application through one more exporter."""
         if self._application is None:
             from partbox.observe.metrics.application import ApplicationCollector
 
@@ -68,15 +72,15 @@ class ApplicationRegistry(Observer):
             self._application.count(len(events))
 
     def meters(self, subscription: str, handlers: Sequence[str], sinks: Sequence[str]) -> Meters | None:
-        """Return the meters (the metric values) for a worker in this process, or None if its metrics are shown
-        nowhere."""
+        """Return the metric values for a worker in this process, or None if no metrics are exported."""
         return None if self._application is None else self._application.meters(subscription, handlers, sinks)
 
     def separate(
         self, subscription: str, handlers: Sequence[str], sinks: Sequence[str], *, wanted: bool
     ) -> Meters | None:
-        """Return new meters (metric values) for a node with these handlers and sinks. Return None if they are neither
-        `wanted` nor shown in this registry."""
+        """Return new metric values for a node, or None if nobody reads them.
+
+        They are read if they are `wanted` or shown in this registry. They are made for the given handlers and sinks."""
         if not wanted and self._application is None:
             return None
         meters = Meters(handlers, sinks)

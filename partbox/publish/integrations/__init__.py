@@ -33,8 +33,8 @@ def register(kind: type, adapter: type[Adapter] | type[AsyncAdapter]) -> None:
 
 
 def sync_adapter_of(conn: Any, remedies: tuple[str, str] = PUBLISH_REMEDIES) -> Adapter:
-    """Return the synchronous adapter by which partbox publishes on `conn`. Raise PublishError with advice if there is
-    none or if it is asynchronous."""
+    """Return the synchronous adapter for publishing on `conn`. Raise PublishError with advice if there is none."""
+    # The error is also raised if the adapter is asynchronous.
     found = adapter_class_of(conn)
     if issubclass(found, Adapter):
         return found(conn)
@@ -42,8 +42,8 @@ def sync_adapter_of(conn: Any, remedies: tuple[str, str] = PUBLISH_REMEDIES) -> 
 
 
 def async_adapter_of(conn: Any, remedies: tuple[str, str] = PUBLISH_REMEDIES) -> AsyncAdapter:
-    """Return the asynchronous adapter by which partbox publishes on `conn`. Raise PublishError with advice if there is
-    none or if it is synchronous."""
+    """Return the asynchronous adapter for publishing on `conn`. Raise PublishError with advice if there is none."""
+    # The error is also raised if the adapter is synchronous.
     found = adapter_class_of(conn)
     if issubclass(found, AsyncAdapter):
         return found(conn)

@@ -42,7 +42,7 @@ class AsyncpgAdapter(Unreported, AsyncAdapter):
 
 
 async def copy_rows(conn: Any, step: Copy) -> int:
-    """Execute a COPY on an asyncpg connection, and return the number of written rows."""
+    """Write rows by COPY on an asyncpg connection, and return the number of written rows."""
 
     async def source() -> AsyncIterator[bytes]:
         for piece in step.lines():

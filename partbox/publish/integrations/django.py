@@ -100,8 +100,8 @@ _WRITE_WITHIN = re.compile(r"\b(?:insert\s+into|update\s+\S+\s+set|delete\s+from
 
 @contextmanager
 def refuse_foreign_writes(conn: Any) -> Iterator[None]:
-    """Make every write of this thread on a Django connection other than `conn` raise PartboxError while the block
-    runs."""
+    """Refuse all writes of this thread on other Django connections than `conn` while the block runs."""
+    # Such a write raises PartboxError.
     with ExitStack() as stack:
         for each in connections.all() if settings.configured else ():
             stack.enter_context(each.execute_wrapper(partial(_execute_checked, conn)))

@@ -37,8 +37,7 @@ _UNTOLD = "it is in two phases; leave out these hooks, or begin one in one phase
 
 
 class SqlalchemyAdapter(Adapter):
-    """The adapter by which partbox publishes in the transaction of a SQLAlchemy connection, or of the connection of a
-    session."""
+    """The adapter by which partbox publishes in the transaction of a SQLAlchemy connection or session."""
 
     conn: Session | scoped_session[Any] | Connection
     remedy = _REMEDY
@@ -64,9 +63,9 @@ class SqlalchemyAdapter(Adapter):
         return [tuple(row) for row in result] if result.returns_rows else []
 
     def copy(self, step: Copy) -> int:
-        """Copy rows into the log once SQLAlchemy and the driver are in the transaction, and return the number of
-        written rows. SQLAlchemy does not commit writes that it does not know about. PostgreSQL would commit at once if
-        the driver had not sent its BEGIN yet."""
+        """Copy rows into the log in SQLAlchemy's transaction, and return the number of written rows."""
+        # SQLAlchemy and the driver must be in the transaction first. SQLAlchemy does not commit writes that it does not
+        # know about. PostgreSQL would commit at once if the driver had not sent its BEGIN yet.
         on = self._target
         if not _has_begun(on):
             on.exec_driver_sql("select 1")
@@ -76,8 +75,9 @@ class SqlalchemyAdapter(Adapter):
 
 
 class AsyncSqlalchemyAdapter(AsyncAdapter):
-    """The adapter by which partbox publishes on an asynchronous SQLAlchemy connection or session, whose synchronous
-    object is reached through `run_sync`."""
+    """The adapter by which partbox publishes on an asynchronous SQLAlchemy connection or session.
+
+    The synchronous object of the connection or session is reached through `run_sync`."""
 
     conn: "AsyncSession | async_scoped_session[Any] | AsyncConnection"
     remedy = _REMEDY
@@ -111,8 +111,7 @@ class AsyncSqlalchemyAdapter(AsyncAdapter):
 
 
 def _connection_of(given: Session | scoped_session[Any] | Connection) -> Connection:
-    """Return the connection on which a SQLAlchemy session works, in its savepoint if it has one. The call begins a
-    transaction if needed."""
+    # A session works on this connection, in its savepoint if it has one. The call begins a transaction if needed.
     if isinstance(given, Connection):
         return given
     try:
@@ -171,8 +170,8 @@ def _has_begun(on: Connection) -> bool:
 
 @contextmanager
 def _closing_broken_copy(on: Connection) -> Iterator[Any]:
-    """Close and invalidate the connection if its COPY is interrupted. Otherwise SQLAlchemy would try to roll back, and
-    the error of the rollback would hide the interruption."""
+    # The connection is closed and invalidated if its COPY is interrupted. Otherwise SQLAlchemy would try to roll back,
+    # and the error of the rollback would hide the interruption.
     driver = _driver_of(on)
     try:
         with transaction.closing_broken_copy(driver):

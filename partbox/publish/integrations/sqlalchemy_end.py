@@ -34,30 +34,32 @@ _ended: set[Any] = set()
 
 
 def transaction_end_of(conn: Connection) -> TransactionEnd:
-    """Return the object that will report the end of the SQLAlchemy transaction that is open on `conn` or that its next
-    statement begins."""
+    """Return the object that will report the end of the connection's SQLAlchemy transaction."""
+    # The transaction is open on `conn`, or its next statement begins it.
     _watch_dialect(conn.dialect)
     return _open_ends.setdefault(conn.connection.dbapi_connection, TransactionEnd())
 
 
 def read_marks(conn: Connection) -> None:
-    """Read now, not just before the COMMIT, which batches of published events were undone by rollbacks to savepoints.
-    No savepoint may follow."""
+    """Read before the commit which published events were undone by rollbacks to savepoints."""
+    # The numbers of the batches are read now, not just before the COMMIT. No savepoint may follow.
     driver = conn.connection.dbapi_connection
     if (transaction_end := _open_ends.get(driver)) is not None and (marks := _fetch_marks(driver)) is not None:
         transaction_end.note_commit(marks)
 
 
 class MarkRestorer:
-    """A helper that restores the marks of a transaction (numbers of published batches, kept in a transaction-local
-    setting) after its settings were reset. The marks are read once per batch."""
+    """A helper that restores the numbers of a transaction's published batches after a reset of settings.
+
+    The marks are numbers of published batches, kept in a transaction-local setting. They are read once per batch."""
 
     def __init__(self) -> None:
         self._read: tuple[TransactionEnd | None, int, bytes] = None, 0, b""
 
     def script(self, conn: Connection) -> bytes:
-        """Return a SQL statement that sets the transaction's present marks (numbers of published batches) again. The
-        statement is empty if there are no marks."""
+        """Return an SQL statement that restores the numbers of the transaction's published batches.
+
+        It sets the transaction's present marks again, and is empty if there are no marks."""
         driver = conn.connection.dbapi_connection
         transaction_end = _open_ends.get(driver)
         if transaction_end is None or not transaction_end.has_marks:
@@ -69,13 +71,14 @@ class MarkRestorer:
 
 
 def check_not_ended(conn: Connection) -> None:
-    """Raise PublishError if a hook, called at the end of a transaction, tries to publish in this same transaction."""
+    """Raise PublishError if a hook at the end of a transaction publishes in this same transaction."""
     if conn.connection.dbapi_connection in _ended:
         raise PublishError("the transaction has ended, and its hooks are being called: publish in another one")
 
 
 def _watch_dialect(dialect: Dialect) -> None:
-    """Wrap the methods of an engine's dialect, so that the end of each of its transactions is observed from now on."""
+    # The methods of an engine's dialect are wrapped, so that the end of each of its transactions is observed from now
+    # on.
     if dialect not in _watched_dialects:
         _watched_dialects.add(dialect)
         dialect.do_commit = _wrap_commit(dialect.do_commit)  # type: ignore[assignment,method-assign]
@@ -116,14 +119,13 @@ def _wrap_rollback(method: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def _driver_connection(given: Any) -> Any:
-    """Return the driver's connection from the argument of a dialect method. Some methods get it directly, others get
-    the pool's object."""
+    # Some methods of a dialect get the driver's connection directly, others get the pool's object.
     return getattr(given, "dbapi_connection", given)
 
 
 def _fetch_marks(conn: Any) -> list[tuple[str | None]] | None:
-    """Return the rows of the transaction's setting with the numbers of published batches that savepoints have not
-    undone, or None if PostgreSQL will roll back."""
+    """Return the numbers of the published batches that no savepoint undid, or None if the transaction failed."""
+    # The result has the rows of the transaction's setting. After a failed statement, PostgreSQL will roll back.
     if not _open_ends[conn].has_marks:
         return []
     try:
@@ -149,8 +151,8 @@ def _finish_transaction(conn: Any, error: BaseException | None = None) -> None:
 
 
 def _make_call(call: EndCallback, conn: Any) -> None:
-    """Call a hook at the end of a transaction. The awaitable of an asynchronous publish is awaited in the way in which
-    SQLAlchemy awaits its driver."""
+    """Call a hook at the end of a transaction, and wait for its result if it is asynchronous."""
+    # The awaitable of an asynchronous publish is awaited in the way in which SQLAlchemy awaits its driver.
     result = call()
     if inspect.isawaitable(result):
         try:

@@ -15,8 +15,9 @@ from partbox.worker.engine.state import EngineState
 
 
 class OwnedTenure(NamedTuple):
-    """A snapshot of one tenure (one ownership of a partition by this worker process): its phase, whether its release is
-    being saved, and the version of its parked rows."""
+    """A snapshot of one ownership period of a partition by this worker process.
+
+    It has the phase of the partition, whether its release is being saved, and the version of its parked rows."""
 
     tenure: Tenure
     phase: Phase
@@ -26,16 +27,18 @@ class OwnedTenure(NamedTuple):
 
 
 class LostPartitions(NamedTuple):
-    """The numbers of the partitions that this worker process has just lost, in two lists: partitions that ran, and
-    partitions that it was already draining for a release."""
+    """The numbers of the partitions that this worker process has just lost.
+
+    There are two lists: partitions that ran, and partitions that were already draining for a release."""
 
     running: list[int]
     draining: list[int]
 
 
 class TakenUp(NamedTuple):
-    """The result of `Claims.take_up`: partitions whose ownership ended, partitions that this worker process keeps under
-    a new epoch, and partitions that it owns anew."""
+    """The lost, kept and new partitions after a worker's ownership was updated from the database.
+
+    This is the result of `Claims.take_up`. A kept partition has a new epoch."""
 
     lost: LostPartitions
     kept: list[OwnedPartition]
@@ -43,8 +46,10 @@ class TakenUp(NamedTuple):
 
 
 class ParkedIndex(NamedTuple):
-    """The parked rows (events set aside) of some partitions, as the database has them: rows that block their key,
-    `loose` rows that block nothing, and rows of records ahead of the saved cursor."""
+    """The rows of set-aside (parked) events of some partitions, as stored in the database.
+
+    There are rows that block their key, `loose` rows that block nothing, and rows of records ahead of the saved cursor.
+    """
 
     blocking: Sequence[StoredRow]
     # By partition number.
@@ -54,8 +59,9 @@ class ParkedIndex(NamedTuple):
 
 
 class ParkedLoad(NamedTuple):
-    """A started reading of the parked rows of some partitions. It has the number of saves that changed the rows of each
-    partition, so that a later change is noticed."""
+    """A started read of the set-aside (parked) events of some partitions from the database.
+
+    For each partition it has the number of saves that changed its parked rows, so that a later change is noticed."""
 
     changes: Mapping[Partition, int]
     # True if a partition knows no rows at all. Rows parked ahead of its saved cursor must be read then.
@@ -63,8 +69,9 @@ class ParkedLoad(NamedTuple):
 
 
 class Claims:
-    """The record in memory of which partitions this worker process owns. Each method is a critical section, so no
-    thread sees a partition half changed."""
+    """The in-memory record of the partitions that this worker process owns.
+
+    Each method is a critical section, so no thread sees a partition half changed."""
 
     def __init__(self, state: EngineState, *, window: int, dead_letters: bool, notes: bool = False) -> None:
         self._state = state
@@ -77,8 +84,7 @@ class Claims:
 
     @under_lock
     def owned(self) -> list[OwnedTenure]:
-        """Return a snapshot of every tenure (ownership of a partition) in memory, including lost partitions whose
-        handlers still run."""
+        """Return a snapshot of all partitions in memory, including lost partitions whose handlers still run."""
         return [
             OwnedTenure(each.tenure, each.phase, each.draining and each.last_save.is_in_flight, each.parked.version)
             for each in self._state.partitions.values()
@@ -91,18 +97,18 @@ class Claims:
 
     @under_lock
     def is_known(self, number: int) -> bool:
-        """Return True if the partition is in memory: this worker process owns it, or has lost it while its handlers
-        still run."""
+        """Return True if this process owns the partition, or has lost it while its handlers still run."""
         return number in self._state.partitions
 
     def count(self) -> int:
-        """Return the number of partitions in memory. This takes no lock, so the number may be outdated at once."""
+        """Return the number of partitions in memory, without taking the lock."""
+        # The number may be outdated at once.
         return len(self._state.partitions)
 
     @under_lock
     def take_up(self, rows: Sequence[OwnedPartition], now: float) -> TakenUp:
-        """Replace the owned partitions by exactly the partitions in `rows`, and read each of them again from its saved
-        cursor. All other partitions are lost."""
+        """Make the owned partitions exactly the partitions in these database rows."""
+        # Each of them is read again from its saved cursor. All other partitions are lost.
         # Called after a lost connection (⛨ DESIGN 4), or when the process goes on as another instance.
         mine = {row.partition for row in rows}
         owned = self._state.partitions
@@ -118,34 +124,34 @@ class Claims:
 
     @under_lock
     def adopt(self, rows: Iterable[OwnedPartition], now: float) -> None:
-        """Start to own the partitions of these database rows, which this worker process has claimed or was found to own
-        already."""
+        """Start to own the partitions in these database rows."""
+        # This worker process has claimed them, or was found to own them already.
         self._adopt(rows, now)
         self._state.owned(now)
 
     @under_lock
     def lose(self, tenures: Iterable[Tenure]) -> LostPartitions:
-        """Give up these ownerships of partitions, unless they have ended already. A partition whose handlers run stays
-        in memory until they end. Return the partitions lost."""
+        """Give up the ownership of these partitions, and return the partitions lost."""
+        # Ownerships that have ended already are ignored. A partition whose handlers run stays in memory until they end.
         owned = self._state.partitions
         return self._lose([owned[each.number] for each in tenures if self._is_current(each)])
 
     @under_lock
     def drain(self, numbers: Iterable[int], now: float) -> None:
-        """Start to drain these partitions: start no more handlers, and release each when its running handlers end. A
-        partition that may not drain yet (`may_drain`) needs another call."""
+        """Start no more handlers in these partitions, to release each when its running handlers end."""
+        # A partition that may not drain yet (see `may_drain`) needs another call.
         self._drain([self._state.partitions[number] for number in numbers if number in self._state.partitions], now)
 
     @under_lock
     def drain_all(self, now: float) -> None:
-        """Start to drain all partitions for their release: start no more handlers there. A partition that may not drain
-        yet needs another call."""
+        """Start no more handlers in any partition, so that all can be released."""
+        # A partition that may not drain yet needs another call.
         self._drain(self._state.partitions.values(), now)
 
     @under_lock
     def note_tick(self, rows: Sequence[TickPartition], dues: Mapping[int, float]) -> None:
-        """Record the result of a tick (the periodic check of ownership against the database) once it is handled, and
-        drop lost partitions whose handlers have ended."""
+        """Record that the periodic check of partition ownership in the database was handled."""
+        # Lost partitions whose handlers have ended are dropped.
         owned = self._state.partitions
         for number, partition in list(owned.items()):
             # `dues` has the seconds until the first row of a partition is due that blocks nothing.
@@ -159,8 +165,8 @@ class Claims:
 
     @under_lock
     def loading(self, numbers: Collection[int]) -> ParkedLoad:
-        """Prepare to read the parked rows of these partitions from the database, after their claim has committed
-        (EVIDENCE B6)."""
+        """Prepare to read the set-aside (parked) events of these partitions from the database."""
+        # The claim of the partitions must have committed before (EVIDENCE B6).
         owned = [each for number, each in self._state.partitions.items() if number in numbers]
         # A reader may or may not see the changes of a save in flight, so such a partition is loaded another time.
         certain = [each for each in owned if not each.lost and not each.last_save.is_in_flight]
@@ -168,8 +174,9 @@ class Claims:
 
     @under_lock
     def loaded(self, loading: ParkedLoad, rows: ParkedIndex, versions: Mapping[int, int], now: float) -> set[int]:
-        """Store the parked rows that were read since the call of `loading`, and let their partitions run. Return the
-        partitions whose rows are certain: no save has changed them meanwhile."""
+        """Store the set-aside (parked) events read from the database, and let their partitions run."""
+        # The rows were read since the call of `loading`. The returned partitions have certain rows: no save has changed
+        # them meanwhile.
         # The rows of a partition are uncertain if a save has changed some since. No new event runs before all rows that
         # block are known.
         certain = {
@@ -231,8 +238,8 @@ class Claims:
 
 
 def _matches_row(partition: Partition, row: TickPartition) -> bool:
-    """Return True if the partition runs, and its epoch and parked rows agree with its database row, so that there is
-    nothing to do about it."""
+    # The partition must run, and its epoch and parked rows must agree with its database row. Then there is nothing to
+    # do about it.
     parked = partition.parked
     runs = partition.phase is Phase.RUNNING and partition.predecessor is None and parked.due_read
     is_mine = row.assigned and row.owned and row.epoch == partition.epoch

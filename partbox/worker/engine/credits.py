@@ -23,8 +23,7 @@ SHORT_PATIENCE, LONG_PATIENCE = 0.05, 0.15
 
 
 class Credit(NamedTuple):
-    """The limits of one poll: the number of records that it may read from each partition, and the bytes that are free
-    in memory.
+    """The limits of one poll: records per partition, and free bytes in memory.
 
     `rooms` are new records, and `cap` bounds the late records of each partition. `backlog` is the room of partitions
     with a backlog. `is_enough` is True if that is half a page, or less is left to run. `patience` is in seconds. Pass
@@ -40,15 +39,16 @@ class Credit(NamedTuple):
     blocked_by_slow: set[Partition]
 
     def is_worth(self, waited: float) -> bool:
-        """Return True if the backlog alone justifies a poll, `waited` seconds after the last one: there is enough room,
-        or any room after `patience` seconds. Saves free little room, and each poll examines all partitions, so a poll
-        at every save would return almost nothing."""
+        """Return True if the unread records justify a poll, `waited` seconds after the last one."""
+        # There must be enough room, or any room after `patience` seconds. Saves free little room, and each poll
+        # examines all partitions, so a poll at every save would return almost nothing.
         return self.backlog > 0 and (self.is_enough or waited > self.patience)
 
 
 class MemoryLoad(NamedTuple):
-    """The load of a worker process at one moment: its unsaved records and the most that there may be, its lanes (queues
-    of events of one key), and its partitions."""
+    """The number of unsaved records, event queues and partitions in memory at one moment.
+
+    It also has the most unsaved records that there may be. A lane is a queue of events of one key."""
 
     records: int
     bound: int
@@ -57,8 +57,9 @@ class MemoryLoad(NamedTuple):
 
 
 class Credits:
-    """The calculation of which partitions the poller may read now, and how much it may read without overfilling memory.
-    Only the poller's thread uses this."""
+    """The calculation of how much the poller may read now without overfilling memory.
+
+    It also decides which partitions the poller may read. Only the poller's thread uses this."""
 
     def __init__(
         self, state: EngineState, scheduler: LaneScheduler, budget: ReadBudget, *, transactional: bool
@@ -72,14 +73,15 @@ class Credits:
 
     @property
     def is_starved(self) -> bool:
-        """True if the memory for records was full when its free bytes were last counted."""
+        """True if the memory for records was full when it was last measured."""
         return self._budget.is_starved
 
     # Ownership adds and drops partitions, and saves change their phases.
     @under_lock
     def groups(self, shared: Page | None) -> PollGroups:
-        """Return the partitions that may be polled now, grouped by how they are polled. Partitions that are behind keep
-        the `shared` page as their own base, because quick polls move the shared page on."""
+        """Return the partitions that may be polled now, grouped by how they are polled."""
+        # Partitions that are behind keep the `shared` page as their own base, because quick polls move the shared page
+        # on.
         owned = self._state.partitions.values()
         cut = any(each.cursor.cut is not None for each in owned)
         if cut:
@@ -90,14 +92,16 @@ class Credits:
         return groups
 
     def note_backlog(self, groups: PollGroups) -> None:
-        """Record whether these partitions have unread records, so that the poller must read on after the next save."""
+        """Record whether these partitions have unread records."""
+        # If they have, the poller must read on after the next save.
         self._state.backlog = bool(groups.behind) or groups.cut or self._budget.is_starved
 
     # Runners and saves free room while it is counted.
     @under_lock
     def ask(self, partitions: list[Partition]) -> Credit:
-        """Return the number of records and bytes that a full poll may read from these partitions. Its `blocked_by_slow`
-        has the running partitions with full windows, or all that run if no bytes are free."""
+        """Return how many records and bytes a full poll may read from these partitions."""
+        # The `blocked_by_slow` of the result has the running partitions with full windows, or all partitions that run
+        # if no bytes are free.
         budget = self._budget
         left = budget.left(self._state.partitions.values())
         rooms = budget.share_rooms(partitions, left)
@@ -113,35 +117,40 @@ class Credits:
     # Runners and saves free room while it is counted.
     @under_lock
     def recount_bytes(self) -> set[Partition]:
-        """Count the bytes that records hold in memory. If none are free, return the partitions whose running handlers,
-        or handlers with a limit, may hold bytes for long."""
+        """Count the bytes that records hold in memory. Return the partitions that may block reading, if no bytes are
+        free."""
+        # In these partitions, running handlers or handlers with a limit may hold bytes for long.
         self._budget.left(self._state.partitions.values())
         return self._blocked_by_slow(())
 
     # A lane ends or its event is parked, but never both.
     @under_lock
     def evict_slow(self, blocked_by_slow: Collection[Partition], now: float) -> None:
-        """Park (set aside) the events of these partitions that ran or waited too long, and the later events of their
-        keys, so that reading can go on. Their handlers go on too."""
+        """Set aside (park) slow events of these partitions, so that reading can go on."""
+        # Slow events ran or waited too long. The later events of their keys are parked too. The handlers of slow events
+        # go on.
         self._scheduler.evict_slow(blocked_by_slow, now)
 
     # Runners and saves free room while it is counted.
     @under_lock
     def widest(self, partitions: Sequence[Partition]) -> list[int]:
-        """Return the number of new records that each partition could read if it had the whole page for itself: as many
-        as its window (the bound on unsaved records) leaves."""
+        """Return how many new records each partition could read if it had the whole page for itself."""
+        # The number is limited by the window of the partition, the bound on its unsaved records.
         return [self._budget.widest(each) for each in partitions]
 
     # Handlers that end free bytes.
     @under_lock
     def greedy(self, credit: Credit) -> set[int]:
-        """Return the numbers of partitions with more payload bytes than the credit has left. Such partitions get no
-        large payload now, so none holds more than half of the bytes that the others leave."""
+        """Return the numbers of partitions that hold too much memory to get another large payload.
+
+        They have more payload bytes than the credit has left, so no partition holds more than half of the bytes that
+        the others leave."""
         return {each.number for each in credit.partitions if self._budget.greedy(each, credit.bytes)}
 
     def reserve_page(self, caught_up: Mapping[int, Partition], rows: Sequence[Row]) -> bool:
-        """Reserve memory for the rows of a quick page; return False if they do not all fit. Late rows need none. A page
-        that does not fit is discarded, and all partitions are polled in full (⛨ DESIGN 4, EVIDENCE H2)."""
+        """Reserve memory for the rows of a page. Return False if they do not all fit."""
+        # The page comes from a quick poll. Late rows need no memory. A page that does not fit is discarded, and all
+        # partitions are polled in full (⛨ DESIGN 4, EVIDENCE H2).
         self._budget.learn_size(rows)
         ids: defaultdict[int, list[int]] = defaultdict(list)
         for row in rows:
@@ -154,29 +163,31 @@ class Credits:
     # The lock guards the bytes that partitions hold.
     @under_lock
     def bytes_for_quick_page(self, records: int) -> int:
-        """Return how many bytes of memory the large payloads of a quick page with this number of records may take: at
-        least 1 if any are free."""
+        """Return how many bytes the large payloads of a quickly polled page may take."""
+        # `records` is the number of records of the page. The result is at least 1 if any bytes are free.
         return self._budget.bytes_for_payloads(records, self._budget.left(self._state.partitions.values()))
 
     def bytes_for_payloads(self, records: int, left: int) -> int:
-        """Return how many of the `left` free bytes the large payloads of a page with this number of records may take:
-        at least 1 if any are left."""
+        """Return how many of the `left` free bytes the large payloads of a page may take."""
+        # `records` is the number of records of the page. The result is at least 1 if any bytes are left.
         return self._budget.bytes_for_payloads(records, left)
 
     def came(self, rows: Sequence[Row]) -> None:
-        """Record that a full poll answered in time, which raises reduced limits again, and update the estimated size of
-        a record from these rows."""
+        """Record that a full poll was answered in time, which raises reduced limits again."""
+        # The estimated size of a record is updated from these rows.
         self._budget.came()
         self._budget.learn_size(rows)
 
     def note_timeout(self, credit: Credit) -> None:
-        """Record that a full poll took too long: halve the number of records of the next poll, down to one record."""
+        """Record that a full poll took too long, and halve the size of the next one."""
+        # The number of records is halved down to one record.
         self._budget.note_timeout(credit.rooms)
 
     # All sums belong to one moment.
     @under_lock
     def load(self) -> MemoryLoad:
-        """Return the number of unsaved records, lanes and partitions in memory now. Lost partitions do not count."""
+        """Return the number of unsaved records, event queues and partitions in memory now."""
+        # Lost partitions do not count. A lane is a queue of events of one key.
         owned = [each for each in self._state.partitions.values() if not each.lost]
         records = sum(each.progress.unsaved() for each in owned)
         return MemoryLoad(records, self._budget.bound(owned), sum(each.count_lanes() for each in owned), len(owned))
@@ -184,8 +195,8 @@ class Credits:
     # The lock guards the partitions and their parked rows.
     @under_lock
     def count_open_rows(self) -> dict[int, int]:
-        """Return, by partition, the number of parked rows that are in trouble. A partition with too many of them reads
-        no new records (the brake)."""
+        """Return the number of set-aside events in trouble, by partition."""
+        # A partition with too many such parked rows reads no new records (the brake).
         # This runs in every tick, where calls of the property `lost` would take noticeable time.
         owned = self._state.partitions.items()
         return {number: each.parked.open for number, each in owned if each.phase is not Phase.LOST}

@@ -26,8 +26,9 @@ MAX_HOLD = 3.0
 
 
 class DeadLetter:
-    """A dead event (one with no more attempts) on its way to the dead-letter hook. While `holds_release` is True the
-    hook runs, and the partition is not released."""
+    """An event with no more attempts (dead) that waits for the dead-letter hook.
+
+    While `holds_release` is True the hook runs, and the partition is not released."""
 
     __slots__ = ("error", "event", "holds_release", "incarnation", "partition")
 
@@ -41,16 +42,18 @@ class DeadLetter:
 
 
 class HookDelays(NamedTuple):
-    """The delays after a failed call of the dead-letter hook: the seconds until the same event is due again, and until
-    the hook is called with the next event."""
+    """The delays in seconds after a failed call of the dead-letter hook.
+
+    One delay is until the same event is due again, the other until the hook is called with the next event."""
 
     event: float
     next: float
 
 
 class DeadLetterQueue:
-    """The queue of dead events that wait in memory for the dead-letter hook, with its current call and the pause after
-    a failed call."""
+    """The in-memory queue of dead events that wait for the dead-letter hook.
+
+    It also has the current call of the hook, and the pause after a failed call."""
 
     def __init__(self, state: EngineState, *, has_hook: bool) -> None:
         self._state = state
@@ -66,16 +69,16 @@ class DeadLetterQueue:
     # The thread that ends a call may put other events back.
     @under_lock
     def room(self, now: float) -> int:
-        """Return how many more dead events may be loaded into memory at `now` (monotonic seconds). After a failed hook
-        call it is none until the pause is over, and then one at a time."""
+        """Return how many more dead events may be loaded into memory at `now` (monotonic seconds)."""
+        # After a failed hook call there is no room until the pause is over, and then room for one at a time.
         list_in_memory = len(self._waiting) + (self._current is not None)
         if not self._pause or not self._has_hook:
             return MAX_PREFETCHED - list_in_memory
         return int(not list_in_memory and now >= self._resumes_at)
 
     def add(self, dead_letter: DeadLetter) -> None:
-        """Queue a dead event for the dead-letter hook; if there is no hook, record the event as delivered. The caller
-        holds the lock."""
+        """Queue a dead event for the dead-letter hook. The caller holds the lock."""
+        # If there is no hook, the event is recorded as delivered.
         if self._has_hook:
             self._waiting.append(dead_letter)
             self._state.wakes.dead_letter()
@@ -85,9 +88,9 @@ class DeadLetterQueue:
     # Either a release sees the call, or the call does not begin.
     @under_lock
     def take(self, now: float) -> DeadLetter | None:
-        """Return the next event for the dead-letter hook, or None. End its call with `note_delivered` or `failed`.
-        Events of partitions that are stopping or were read again are discarded: their rows stay due for the next
-        reader."""
+        """Return the next event for the dead-letter hook, or None."""
+        # The call must be ended with `note_delivered` or `failed`. Events of partitions that are stopping or were read
+        # again are discarded: their rows stay due for the next reader.
         while self._waiting:
             dead_letter = self._waiting.popleft()
             partition = dead_letter.partition
@@ -101,8 +104,8 @@ class DeadLetterQueue:
     # The call either ends or is given up.
     @under_lock
     def note_delivered(self, dead_letter: DeadLetter) -> bool:
-        """Record that the dead-letter hook has succeeded for this event, which ends the pause. Return False if the call
-        was given up before."""
+        """Record that the dead-letter hook has succeeded. Return False if its call was given up before."""
+        # A success ends the pause after a failed call.
         if not self._end(dead_letter, None):
             return False
         self._pause = 0.0
@@ -111,9 +114,9 @@ class DeadLetterQueue:
     # The call either ends or is given up, and no event is taken before the pause.
     @under_lock
     def failed(self, dead_letter: DeadLetter, now: float, *, away: bool, pauses: bool = True) -> HookDelays | None:
-        """Schedule another hook call for an event for which the hook failed, and return the delays, or None if the
-        call was given up before. `away`: the hook's target does not answer, for any event. `pauses`: other events
-        wait too."""
+        """Schedule a retry after a failed dead-letter hook call. Return the delays, or None if it was given up
+        before."""
+        # `away` means that the hook's target does not answer, for any event. `pauses` means that other events wait too.
         pause = min(2 * self._pause or FIRST_PAUSE, LONGEST_PAUSE if away else LONGEST_OF_ERRORS)
         delays = HookDelays(max(RETRY, pause), pause)
         if not self._end(dead_letter, delays.event):
@@ -126,15 +129,14 @@ class DeadLetterQueue:
     # A release is gathered only for a partition that no call holds.
     @under_lock
     def abandon_slow(self, now: float) -> None:
-        """Give up a dead-letter hook call that takes too long, so that its partition can be released. The partition's
-        next owner repeats the event."""
+        """Give up a dead-letter hook call that takes too long, so that its partition can be released."""
+        # The partition's next owner repeats the event.
         if self._current is not None and now >= self._began + self._hold:
             self._end_hold(self._current)
 
     @under_lock
     def hurry(self, hold: float) -> None:
-        """Limit the time for which a dead-letter hook call may delay the release of its partition to `hold` seconds
-        from now on."""
+        """Let a dead-letter hook call delay the release of its partition by at most `hold` seconds from now on."""
         self._hold = min(self._hold, hold)
 
     def _put_back_waiting(self) -> None:

@@ -12,9 +12,10 @@ _event_type = itemgetter(EVENT_TYPE)
 
 
 class RouteTable(Protocol):
-    """A mapping from the route of an event (its aggregate type and event type) to the handler's endpoint, like
-    `partbox.handlers.Routes`. `of_type` returns the endpoint of all events of one type, or None if the type alone does
-    not decide."""
+    """A mapping from the aggregate type and event type of an event to its handler's endpoint.
+
+    `partbox.handlers.Routes` is such a mapping. `of_type` returns the endpoint of all events of one type, or None if
+    the type alone does not decide."""
 
     def __getitem__(self, route: tuple[str, str], /) -> object: ...
 
@@ -22,9 +23,10 @@ class RouteTable(Protocol):
 
 
 class Destination(NamedTuple):
-    """The handler to which all events of a list go, and the limit that they share. An event is for the handler if its
-    route leads to `endpoint`. If the handler has a limit, the event must also wait for a permit of `limit_key`; `fits`
-    returns whether it does."""
+    """The handler to which all events of a list go, and the rate limit that they share.
+
+    An event is for the handler if its route leads to `endpoint`. If the handler has a limit, the event must also wait
+    for a permit of `limit_key`; `fits` returns whether it does."""
 
     routes: RouteTable
     endpoint: object
@@ -32,12 +34,12 @@ class Destination(NamedTuple):
     fits: Callable[[DeliveredEvent], bool] | None = None
 
     def accepts_types(self, types: Set[str]) -> bool:
-        """Return True if the handler of this destination gets every event of each of these types."""
+        """Return True if this handler gets every event of each of these types."""
         return all(self.routes.of_type(each) is self.endpoint for each in types)
 
     def count_leading(self, rows: Sequence[Row]) -> int:
-        """Return how many of these rows, counted from the first one without a gap, hold events for this destination's
-        handler."""
+        """Return how many rows at the start of this list hold events for this handler."""
+        # The rows are counted from the first one without a gap.
         routes, endpoint = self.routes, self.endpoint
         # The types of a page are few, so one look-up for each type is much cheaper than one for each row.
         if self.accepts_types(set(map(_event_type, rows))):

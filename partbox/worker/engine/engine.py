@@ -20,7 +20,9 @@ PLAIN = Codecs()
 
 
 class Engine(EngineState):
-    """The in-memory state of one worker process, with one attribute for each group of operations.
+    """The in-memory state of one worker process.
+
+    It has one attribute for each group of operations.
 
     Every operation of these attributes takes the lock by itself. `queue` holds the lanes that are ready to run.
     `shared_lanes` allows new events to share a lane, `transactional` means that some handlers are transactional,
@@ -56,8 +58,8 @@ class Engine(EngineState):
         self.transactions = Transactions(self, outcomes, scheduler)
 
     def is_quiet(self) -> bool:
-        """Return True if the worker process has nothing left to do: no handler runs, no parked row is open, and every
-        record that was read is saved."""
+        """Return True if the worker process has nothing left to do."""
+        # No handler runs, no parked row is open, and every record that was read is saved.
         # All counts belong to one moment.
         with self.lock:
             owned = self.partitions.values()

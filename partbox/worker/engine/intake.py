@@ -39,8 +39,9 @@ T = TypeVar("T")
 
 
 class FetchedPage(NamedTuple):
-    """The answer of one poll: a page of records with their payloads, the payloads that were left out for lack of
-    memory, and statistics of the rows."""
+    """The answer of one poll: a page of records with their payloads.
+
+    It also has the payloads that were left out for lack of memory, and statistics of the rows."""
 
     rows: list[Row]
     # Sizes of large records, by partition and record id.
@@ -56,14 +57,16 @@ class FetchedPage(NamedTuple):
     cut: Container[int] = ()
 
     def fits(self) -> bool:
-        """Return True if the page has at least one usable record: unless it begins, for every partition, with a record
-        whose payload was left out."""
+        """Return True if the page has at least one usable record."""
+        # A page has none if it begins, for every partition, with a record whose payload was left out.
         return not self.ends or any(row[ID] < self.ends.get(row[PARTITION], row[ID] + 1) for row in self.rows)
 
 
 class MovedPage(NamedTuple):
-    """One partition's part of a page: the partition's cursor has moved past the rows, but the rows are not yet handed
-    over to lanes (queues of events of one key)."""
+    """The new records of one partition that were read but are not queued for handlers yet.
+
+    The partition's cursor has moved past the rows of the page already. They are going to be handed over to lanes
+    (queues of events of one key)."""
 
     partition: Partition
     reading: PagePart
@@ -71,8 +74,9 @@ class MovedPage(NamedTuple):
 
 
 class Intake:
-    """The intake of polled pages into the worker's memory: it moves the cursors of partitions, and queues each record
-    for a handler or parks it (sets it aside)."""
+    """The intake of polled records into memory: it queues each record for a handler or sets it aside.
+
+    It moves the cursors of the partitions first. Setting a record aside is called parking."""
 
     def __init__(
         self, state: EngineState, scheduler: LaneScheduler, claim: ClaimContext, *, transactional: bool
@@ -91,8 +95,9 @@ class Intake:
     def page(
         self, asked: Sequence[tuple[Partition, ReadRequest, int]], page: Page, fetched: FetchedPage, *, together: bool
     ) -> list[MovedPage]:
-        """Move the cursors of polled partitions to `page`, and return the parts to pass to `hand_over` next. Each
-        partition comes with its request and the floor of its late search. `together`: the partitions share the page."""
+        """Advance the read positions of polled partitions to `page`. Return the parts to queue next."""
+        # The parts must be passed to `hand_over`. Each partition comes with its request and the floor of its late
+        # search. `together` means that the partitions share the page.
         by_partition, moved = fetched.stats.by_partition, list[MovedPage]()
         for some in _split_portions(asked):
             # Cursor and progress move in one step. A save in between would pass records that no lane has.
@@ -111,8 +116,8 @@ class Intake:
         return moved
 
     def hand_over(self, moved: Sequence[MovedPage], fetched: FetchedPage) -> None:
-        """Queue the records of a page that has moved cursors, so that handlers can run them. This must come before the
-        next page moves any partition."""
+        """Queue the records of a page for handlers, after the read positions have advanced to it."""
+        # This must come before the next page moves any cursor.
         for some in _split_portions(moved):
             with self._lock:
                 for each in some:
@@ -121,8 +126,8 @@ class Intake:
                 self._wake_lengthened()
 
     def take_quick_page(self, caught_up: Mapping[int, Partition], page: Page, fetched: FetchedPage) -> None:
-        """Take over a quick page: move the cursors of the caught-up partitions for which it has records, and queue the
-        records for handlers."""
+        """Advance the partitions that have records in a quickly polled page, and queue the records for handlers."""
+        # The partitions are caught up. Only the cursors of partitions with records in the page are moved.
         for number, share in fetched.stats.by_partition.items():
             partition = caught_up[number]
             with self._lock:
@@ -131,16 +136,16 @@ class Intake:
                 self._wake_lengthened()
 
     def move_caught_up(self, partitions: Iterable[Partition], page: Page) -> None:
-        """Move the cursors of caught-up partitions to a page that has no records for them, so that a save can pass the
-        page."""
+        """Advance the read positions of partitions to a page without records for them."""
+        # The partitions are caught up. A save can then pass the page.
         for partition in partitions:
             with self._lock:
                 if not partition.lost:
                     self._move_caught_up(partition, page, PartitionRows([], []), None)
 
     def needs_parts(self, partition: Partition, row: Row, clock: int) -> bool:
-        """Return True if the parts of a large record that were left out of a page must be fetched now, because its
-        event may run or its names are missing."""
+        """Return True if the missing parts of a large record must be fetched now."""
+        # The parts were left out of a page. They are needed if the event may run or if its names are missing.
         # Names are always needed, because the record may be parked under them.
         if lacks_names(row):
             return True
@@ -226,8 +231,8 @@ class Intake:
     def _queue_new(
         self, partition: Partition, rows: list[Row], late: int, fetched: FetchedPage, *, large: bool
     ) -> None:
-        """Queue the new records of a partition for handlers, or park (set aside) any record that must not run now. The
-        first `late` records are late."""
+        """Queue the new records of a partition for handlers, or set aside records that must not run now."""
+        # The first `late` records are late.
         parked = partition.parked
         last_late = rows[late - 1][ID] if late and self._transactional else 0
         # True if nothing is known of these records that could keep one back. Ids up to `done_to` may be done since
@@ -257,8 +262,8 @@ class Intake:
     def _queue_by_key(
         self, partition: Partition, rows: list[Row], last_late: int, clock: int, *, plain: bool, large: bool
     ) -> None:
-        """Queue each record in the lane (queue) of its aggregate key, unless the record must be kept back. `large`
-        means that the names in the records may be long."""
+        """Queue each record with the earlier events of its key, unless it must not run now."""
+        # Each key has a lane (queue). `large` means that the names in the records may be long.
         claim, lanes, parked, woken = self._build_claim(partition), partition.lanes, partition.parked, []
         for row in rows:
             event = DeliveredEvent(row, claim)
@@ -285,17 +290,19 @@ class Intake:
             self._scheduler.run_or_watch(shared_lanes)
 
     def _forget_ahead(self, partition: Partition) -> None:
-        """Forget the ids of rows that were parked ahead of the cursor and that the cursor has passed by now, and
-        schedule the keys that they blocked."""
-        # A row that was not met has no record any more, or the saved cursor had passed its record (EVIDENCE B6).
+        """Forget set-aside (parked) records that the read position has now passed.
+
+        Their rows were parked ahead of the cursor. The keys that they blocked are scheduled. A row that was not met
+        has no record any more, or the saved cursor had passed its record (EVIDENCE B6)."""
         last_id = partition.cursor.last_id if partition.cursor.full else float("inf")
         partition.parked.ahead = {id for id in partition.parked.ahead if id > last_id}
         for key in partition.parked.chains:
             self._state.wake(partition, key)
 
     def _keep_back(self, partition: Partition, event: DeliveredEvent, last_late: int, clock: int) -> bool:
-        """Return True if the event must not run now. Then it is finished at once, because it is known or not wanted, or
-        parked (set aside in a row of its own)."""
+        """Return True if the event must not run now, after finishing it or setting it aside."""
+        # An event that is known or not wanted is finished at once. Any other event is parked (set aside in a row of its
+        # own).
         # DESIGN 7 defines the states. A and B below refer to entries of EVIDENCE.
         parked, remembered = partition.parked, partition.resumption.remembered
         chain = parked.chains.get(key_of(event))
@@ -334,19 +341,17 @@ class Intake:
 
 
 def _split_portions(several: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Split a sequence into slices of `LOCK_PORTION` items, so that each slice is handled under one hold of the
-    lock."""
+    # Each slice has `LOCK_PORTION` items and is handled under one hold of the lock.
     return (several[at : at + LOCK_PORTION] for at in range(0, len(several), LOCK_PORTION))
 
 
 def _is_scheduled(available_at: bytes | None, clock: int) -> bool:
-    """Return True if the time at which a record's event may run is after this clock (microseconds since 2000)."""
+    # The clock is in microseconds since 2000.
     return available_at is not None and microseconds(available_at) > clock
 
 
 def _sort_share(share: PartitionRows) -> PartitionRows:
-    """Return the rows that a page has for one partition, sorted by id. Late records come first, since their ids are
-    lower."""
+    # Late records come first, since their ids are lower.
     rows, ids = share
     ordered = sorted(ids)
     return share if ids == ordered else PartitionRows(sorted(rows, key=_id), ordered)

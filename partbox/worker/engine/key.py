@@ -13,19 +13,19 @@ Key = tuple[str, str] | tuple[None, int]
 
 
 def key_of(event: DeliveredEvent) -> Key:
-    """Return the ordering key of an event: its aggregate type and id. An event without an aggregate id gets a key of
-    its own, which no other event shares."""
+    """Return the key that orders an event: its aggregate type and id."""
+    # An event without an aggregate id gets a key of its own, which no other event shares.
     aggregate_id = event.aggregate_id
     return (None, event.id) if aggregate_id is None else make_key(event.aggregate_type, aggregate_id)
 
 
 def make_key(aggregate_type: str, aggregate_id: str) -> tuple[str, str]:
-    """Return the ordering key of an aggregate from its type and id, which may be from a record or from a parked row.
-    Names that are too long are shortened."""
+    """Return the key that orders the events of an aggregate, from its type and id."""
+    # The type and id may be from a record or from a parked row. Names that are too long are shortened.
     return shorten(aggregate_type), shorten(aggregate_id)
 
 
 def shorten(name: str) -> str:
-    """Return a name that is short enough to keep in memory: the name itself, or its first 100 characters and its
-    SHA-256 digest if it is longer than `MAX_ID`. A shortened name is returned as it is."""
+    """Return the name, or its first 100 characters and a SHA-256 digest if it is longer than `MAX_ID`."""
+    # The result is short enough to keep in memory. A shortened name is returned unchanged.
     return name if len(name) <= MAX_ID else f"{name[:100]}... sha256:{sha256(name.encode()).hexdigest()}"

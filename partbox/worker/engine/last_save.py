@@ -13,8 +13,9 @@ NO_COUNT: Final = -1
 
 
 class LastNote(NamedTuple):
-    """The last progress note of a partition (a row, written at most once in a while, that records how far the partition
-    was read), and the time of the next note."""
+    """The last progress note of a partition, and the time at which the next note is due.
+
+    A progress note is a row, written at most once in a while, that records how far the partition was read."""
 
     # When the next note is due, in monotonic seconds, or infinity if no notes are written.
     due: float
@@ -22,21 +23,23 @@ class LastNote(NamedTuple):
     finished: int = 0
 
     def is_over(self, finished: int, now: float, *, release: bool) -> bool:
-        """Return True if the next save of the partition must include a progress note: records were finished since the
-        last note, and the next note is due or the partition is released."""
+        """Return True if the next save of the partition must include a progress note."""
+        # Records must have been finished since the last note, and the next note must be due or the partition be
+        # released.
         return finished != self.finished and self.due < inf and (release or now >= self.due)
 
     @classmethod
     def of(cls, now: float, finished: int = 0) -> "LastNote":
-        """Return a progress note as written at `now`, by a save or by the claim of the partition, with the time at
-        which the next note is due."""
+        """Return a progress note as written at `now`, with the time at which the next one is due."""
+        # The note is written by a save or by the claim of the partition.
         return cls(now + NOTE_EVERY, finished)
 
 
 @dataclass(slots=True)
 class LastSave:
-    """The last committed save of a partition: its time, the saved record id, the progress note, and whether another
-    save is not yet committed."""
+    """The time, record id and progress note of a partition's last committed save.
+
+    It also records whether another save is not yet committed."""
 
     # Monotonic seconds.
     at: float
@@ -48,8 +51,8 @@ class LastSave:
     is_in_flight: bool = False
 
     def restart(self, now: float, last_id: int) -> "LastSave":
-        """Return the last save to start from when a partition is read anew from its saved cursor, with nothing finished
-        yet. A progress note that was still to be written stays due."""
+        """Return the state to start from when a partition is read again from its saved position."""
+        # Nothing is finished yet. A progress note that was still to be written stays due.
         # If records are saved and not noted, or perhaps saved, the release still owes a note.
         owed = self.is_in_flight or self.finished != self.note.finished
         return LastSave(now, last_id, LastNote(self.note.due, NO_COUNT if owed else 0))

@@ -15,9 +15,10 @@ from partbox.worker.engine.state import EngineState
 
 
 class LimitPermits:
-    """The permits of handlers that have a limit, for runners and the poller, which keeps the timer. An event without a
-    limit key does not wait: its runner finds that the handler has a limit, computes the key, and ends the lane, which
-    waits from then on."""
+    """The start permissions (permits) for events whose handler has a rate or concurrency limit.
+
+    Runners and the poller use it, and the poller keeps the timer. An event without a limit key does not wait: its
+    runner finds that the handler has a limit, computes the key, and ends the lane, which waits from then on."""
 
     def __init__(self, state: EngineState, scheduler: LaneScheduler) -> None:
         self._state = state
@@ -31,8 +32,8 @@ class LimitPermits:
     # Every lane waits in one queue or in the other.
     @under_lock
     def set_limits(self, limits: Mapping[str, Limit], now: float) -> None:
-        """Replace the limits of all handlers by `limits`, which maps handler names to limits. Events of handlers
-        without a limit do not wait."""
+        """Replace the limits of all handlers by `limits`, which maps handler names to limits."""
+        # Events of handlers without a limit do not wait.
         limited = self._queue
         if not limits and self._scheduler.limited is None:
             return
@@ -47,23 +48,23 @@ class LimitPermits:
         self._wake_drivers(limited)
 
     def covers(self, lane: Lane, event_id: int | None = None) -> bool:
-        """Return True if the lane holds a permit to start its next event (or the event with this id, if given). The
-        lane's runner calls this without the lock."""
+        """Return True if the next event of this queue is permitted to start under its handler's limit."""
+        # If `event_id` is given, the permit must be for that event. The lane's runner calls this without the lock.
         permit = self._permit(lane)
         return permit is not None and event_id in (None, permit[1])
 
     # The poller may add to the lane's queue.
     @under_lock
     def list_without_key(self, lane: Lane, most: int) -> list[DeliveredEvent]:
-        """Return the events among the first `most` of a lane whose limit key (the handler and the value that its limit
-        is divided by) is not yet computed."""
+        """Return the events among the first `most` of a queue whose limit key is not yet computed."""
+        # A limit key is the handler and the value that its limit is divided by.
         if lane.claim is not None:
             return []
         return [event for event in islice(lane.queue, most) if getattr(event, "limit_key", None) is None]
 
     def destination(self, lane: Lane, to: Destination) -> Destination:
-        """Return the handler for a list of events that begins with this lane. If the lane holds a permit, the
-        destination accepts only events with the permit's limit key."""
+        """Return the handler for a list of events that begins with the events of this queue."""
+        # If the lane holds a permit, the destination accepts only events with the permit's limit key.
         permit = self._permit(lane)
         if permit is None:
             return to
@@ -71,8 +72,8 @@ class LimitPermits:
         return to._replace(limit_key=limit_key, fits=lambda event: limit_key_of(event) == limit_key)
 
     def next_at(self, now: float) -> float | None:
-        """Return the monotonic time at which the poller must call `give_permits`, unless it is woken before. None means
-        that no time is set."""
+        """Return the time (monotonic seconds) at which to check for events that may start, or None."""
+        # The poller must call `give_permits` then, unless it is woken before. None means that no time is set.
         if self._scheduler.limited is None:
             return None
         # No runner may find a permit between the look and the answer.
@@ -83,8 +84,9 @@ class LimitPermits:
             return limited.next_at(full=self._scheduler.is_full)
 
     def give_permits(self, now: float) -> None:
-        """Let waiting events of limited handlers go on: wake runners for new permits, move lanes that wait long out of
-        memory, and load parked events whose turn is near."""
+        """Let waiting events of limited handlers start, as far as the limits allow now."""
+        # Runners are woken for new permits, lanes that wait long are moved out of memory, and parked events whose turn
+        # is near are loaded.
         if self._scheduler.limited is not None or (self._queue is not None and self._queue.has_evicted):
             # A runner that is woken must find a lane.
             with self._lock:
@@ -96,8 +98,8 @@ class LimitPermits:
                     self._scheduler.call_runners(len(limited.turns))
 
     def is_due(self, now: float) -> bool:
-        """Return True if the time has come at which `give_permits` may find new permits for events of limited
-        handlers."""
+        """Return True if it is time to check whether waiting events of limited handlers may start."""
+        # `give_permits` may find new permits then.
         if self._scheduler.limited is None:
             return False
         # A runner that is woken must find a lane.
@@ -108,8 +110,8 @@ class LimitPermits:
     # All counts belong to one moment.
     @under_lock
     def waits(self) -> Sequence[LimitWait]:
-        """Return, for each limit key, the number of events that wait for a permit of a limited handler, and the time
-        since which the first of them waits."""
+        """Return, for each limit key, how many events wait for permission to start, and since when."""
+        # The time is that of the first of them.
         return () if self._scheduler.limited is None else self._scheduler.limited.waits()
 
     def _permit(self, lane: Lane) -> tuple[LimitKey, int] | None:
@@ -125,8 +127,8 @@ class LimitPermits:
             self._wake_drivers(limited)
 
     def _fetch_evicted(self) -> None:
-        """Wake the poller to load the events that were moved out of memory while they waited for a permit, and whose
-        turn is near. The caller holds the lock."""
+        """Wake the poller to load events that left memory and may start soon. The caller holds the lock."""
+        # The events were moved out of memory while they waited for a permit.
         called = False
         for partition, _, key, row, _ in () if self._queue is None else self._queue.take_returning():
             called = True
@@ -140,8 +142,8 @@ class LimitPermits:
             self._state.wakes.poll()
 
     def _wake_drivers(self, limited: LimitedQueue) -> None:
-        """Wake runners for lanes that may start under the limits, and the poller if its timer is set too late. The
-        caller holds the lock."""
+        """Wake runners for events that may now start under the limits. The caller holds the lock."""
+        # The poller is woken too if its timer is set too late.
         self._scheduler.call_runners(len(limited))
         if limited.advance_timer():
             self._state.wakes.poll()

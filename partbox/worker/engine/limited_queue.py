@@ -38,23 +38,25 @@ INTERVAL_FULL, INTERVAL_ELSE = 0.1, 1.0
 
 
 class WaitingLane(NamedTuple):
-    """A lane (queue of events of one key) that has waited since the monotonic time `since` for a permit to start the
-    event with id `head`."""
+    """A queue of events of one key that waits for permission to start its first event.
+
+    It waits for a permit of a handler's limit since the monotonic time `since`. `head` is the id of the first event."""
 
     lane: Lane
     head: int
     since: float
 
     def is_stale(self) -> bool:
-        """Return True if the lane needs no permit for this event any more: the event has left the head of the lane, or
-        its partition starts no more events."""
+        """Return True if this entry is outdated: its event no longer needs permission to start."""
+        # Either the event has left the head of the lane, or its partition starts no more events.
         queue = self.lane.queue
         return self.lane.partition.is_stopping or not queue or queue[0].id != self.head
 
 
 class EvictedRow(NamedTuple):
-    """The parked row of an event that left memory at `since` (monotonic seconds) because it waits for a permit, and
-    that is loaded again before its turn."""
+    """An event that left memory while it waits for permission to start, to be loaded again in time.
+
+    It is a parked row since `since` (monotonic seconds), and waits for a permit of a handler's limit."""
 
     partition: Partition
     incarnation: int
@@ -63,29 +65,32 @@ class EvictedRow(NamedTuple):
     since: float
 
     def is_obsolete(self) -> bool:
-        """Return True if the row need not be loaded again: this process lost the row, or the row no longer waits for a
-        permit, or is loaded already."""
+        """Return True if this event need not be loaded into memory again."""
+        # This process lost the row, or the row no longer waits for a permit, or is loaded already.
         partition, row = self.partition, self.row
         if partition.is_stopping or partition.incarnation != self.incarnation:
             return True
         return row.state is not RowState.DEFERRED or not row.waits or row.stage is RowStage.LOADED
 
     def is_returning(self) -> bool:
-        """Return True if the loading of this row was scheduled, and the row is not in memory yet."""
+        """Return True if loading this event into memory was scheduled but has not happened yet."""
         return not self.is_obsolete() and (self.row.blocks or self.row.id in self.partition.parked.early)
 
 
 class EvictableLanes(NamedTuple):
-    """The lanes that must make room in memory: lanes to park, each with its limit key and the seconds until its turn,
-    and lanes that keep only their first event."""
+    """The event queues that must make room in memory while they wait for permission to start.
+
+    Some lanes are parked as a whole, each with its limit key and the seconds until its turn. Other lanes keep only
+    their first event."""
 
     evicted: Sequence[tuple[Lane, LimitKey, float]] = ()
     oversized: Sequence[Lane] = ()
 
 
 class LimitWait(NamedTuple):
-    """A count of the events that wait for a permit of one limit key, of which the first has waited since the monotonic
-    time `since`."""
+    """The number of events that wait for permission to start under one limit key.
+
+    The first of them has waited since the monotonic time `since`."""
 
     limit_key: LimitKey
     events: int
@@ -93,8 +98,10 @@ class LimitWait(NamedTuple):
 
 
 class LimitedQueue:
-    """A run queue that starts events of handlers with a limit only when they have a permit. Every method but `covers`
-    needs the engine's lock. `poll` sets the clock (monotonic seconds), and comes before `take`."""
+    """A run queue that starts events only as fast as the limits of their handlers permit.
+
+    Every method but `covers` needs the engine's lock. `poll` sets the clock (monotonic seconds), and comes before
+    `take`. The right to start an event is a permit."""
 
     def __init__(self, queue: RunQueue, limit_key_of: LimitKeyOf) -> None:
         self.unlimited = queue
@@ -120,8 +127,9 @@ class LimitedQueue:
         return len(self.unlimited) + len(self.turns)
 
     def add(self, lanes: Sequence[Lane], *, due: bool) -> None:
-        """Queue lanes that are ready to run. If the first event of a lane has a handler with a limit, the lane waits
-        for a permit; parked events wait in front of new events."""
+        """Add queues of events of one key that are ready to run, under the limits of their handlers."""
+        # If the first event of a lane has a handler with a limit, the lane waits for a permit. Parked events wait in
+        # front of new events.
         free = []
         for lane in lanes:
             limit_key = self._limit_key(lane)
@@ -137,15 +145,15 @@ class LimitedQueue:
             self.unlimited.add(free, due=due)
 
     def poll(self, now: float) -> None:
-        """Set the queue's clock to `now`, and queue anew each lane whose turn for a permit has come although its first
-        event has changed or its partition is stopping."""
+        """Set the queue's clock to `now`, and requeue event queues whose turn came but cannot be used."""
+        # The first event of such a lane has changed, or its partition is stopping, when its turn for a permit comes.
         self._now = max(now, self._now)
         while (limit_key := self.turns.next(self._now)) is not None and self.turns.first(limit_key).is_stale():
             self._requeue(self.turns.take(limit_key, lambda _: True, 1))
 
     def take(self) -> list[Lane]:
-        """Return the next lanes to run. Lanes without a limit, and a lane that gets a permit of its limit, have
-        alternate turns."""
+        """Return the next event queues to run, with or without a handler limit in turns."""
+        # Lanes without a limit, and a lane that gets a permit of its limit, have alternate turns.
         self._unlimited_first = not self._unlimited_first
         limit_key = self.turns.next(self._now)
         if limit_key is None or (self._unlimited_first and len(self.unlimited)):
@@ -158,8 +166,9 @@ class LimitedQueue:
         return [waiting.lane]
 
     def take_joining(self, joining: Callable[[Lane], int], most: int, limit_key: LimitKey | None = None) -> list[Lane]:
-        """Remove and return lanes of this limit key, or of no limit, until `most` of their events join a list.
-        `joining` counts the events of a lane that join."""
+        """Remove and return event queues of this limit key, or of no limit, until `most` of their events join a
+        list."""
+        # `joining` counts the events of a lane that join.
         if limit_key is None:
             return self.unlimited.take_joining(joining, most)
         left = most
@@ -173,19 +182,19 @@ class LimitedQueue:
         return [each.lane for each in self.turns.take(limit_key, joins, SEARCHED * most)]
 
     def covers(self, lane: Lane) -> tuple[LimitKey, int] | None:
-        """Return the permit that the lane holds, as a limit key and an event id, or None. Any thread may call this
-        without the lock."""
+        """Return the start permission that the event queue holds, as a limit key and an event id, or None."""
+        # Any thread may call this without the lock.
         return self._permits.get(lane)
 
     def ended(self, lanes: Sequence[Lane]) -> None:
-        """Give back the permits of lanes that no longer run, so that other waiting events can start."""
+        """Give back the start permissions of event queues that no longer run, so that other events can start."""
         for lane in lanes if self._permits else ():
             if (permit := self._permits.pop(lane, None)) is not None:
                 self.turns.end(permit[0], self._now)
 
     def next_at(self, *, full: bool) -> float | None:
-        """Return the time at which the poller must give out permits, or None, and set the timer to it. If permits are
-        ready and the process is not `full`, that time is soon, as woken runners may change it."""
+        """Return when the poller must next check for events that may start, or None. Set its timer to that time."""
+        # If permits are ready and the process is not `full`, the time is soon, as woken runners may change it.
         at = self.turns.next_at()
         if at is None and not (len(self.turns) and not full):
             self._timer_at = inf
@@ -194,8 +203,8 @@ class LimitedQueue:
         return self._timer_at
 
     def advance_timer(self) -> bool:
-        """Set the poller's timer to the next permit if that comes earlier. Return True if the poller must be woken for
-        it."""
+        """Move the poller's timer forward to the next start permission. Return True if the poller must be woken."""
+        # The timer is changed only if the next permit comes earlier.
         at = self.turns.next_at()
         if at is None or at > self._timer_at - POLL_INTERVAL:
             return False
@@ -203,37 +212,40 @@ class LimitedQueue:
         return True
 
     def note_poller_awake(self) -> None:
-        """Record that the poller is awake, so that it need not be woken: it asks for the time of the next permit before
-        it sleeps."""
+        """Record that the poller is awake, so that it need not be woken.
+
+        It asks for the time of the next permit before it sleeps."""
         self._timer_at = self._now
 
     def limit(self, limits: Mapping[str, Limit], now: float) -> None:
-        """Replace the limits of all handlers, and queue the lanes anew whose handlers have no limit any more."""
+        """Replace the limits of all handlers, and requeue events whose handlers have no limit any more."""
         self.poll(now)
         self._requeue(self.turns.limit(limits, self._now))
         self._short_queues.update(self._evicted)
         self.poll(now)
 
     def share(self, share: float, now: float | None) -> None:
-        """Set the part of each limit that this process may use: the fraction (0 to 1) of all partitions that it owns.
-        `now` is None if the share has shrunk."""
+        """Set the fraction (0 to 1) of each limit that this process may use.
+
+        It is the fraction of all partitions that this process owns. `now` is None if the share has shrunk."""
         self.poll(self._now if now is None else now)
         self.turns.change_share(share, self._now)
         self.drop_stale()
 
     def drop_stale(self) -> None:
-        """Remove the lanes that need no permit any more, because their partition was lost or their first events were
-        parked."""
+        """Remove event queues that no longer need permission to start.
+
+        Their partition was lost or their first events were parked."""
         self._requeue([waiting for _, waiting in self.turns.remove(lambda each, _, __: each.is_stale(), self._now)])
         self.poll(self._now)
 
     def evictable(self, full: Collection[Partition], before: float, now: float) -> EvictableLanes:
-        """Remove and return the lanes whose events should leave memory while they wait for a permit, with the seconds
-        until the turn of each lane.
+        """Remove and return the event queues whose events should leave memory while they wait for permission to start.
 
         In partitions with `full` windows, a lane leaves if it has no turn soon, is long, or has waited since `before`.
         A long lane with a parked head keeps only that head. Elsewhere, a lane leaves if its parked head would hold
         memory for long. A charged event stays, because it would run uncharged afterwards."""
+        # Each lane comes with the seconds until its turn for a permit.
         oversized: list[Lane] = []
 
         def must_leave(waiting: WaitingLane, ahead: int, bounds: ProcessBounds) -> bool:
@@ -260,16 +272,17 @@ class LimitedQueue:
         )
 
     def evict(self, limit_key: LimitKey, lane: Lane, row: ParkedRow) -> None:
-        """Record that the first event of a lane returned by `evictable` was parked as `row`, so that the row is loaded
-        again before its turn."""
+        """Record that the first event of a queue has left memory, so that it is loaded again in time."""
+        # The lane was returned by `evictable`, and its event was parked as `row`.
         self._evicted[limit_key].append(
             EvictedRow(lane.partition, lane.partition.incarnation, lane.key, row, self._now)
         )
         self._short_queues.add(limit_key)
 
     def take_returning(self) -> Iterator[EvictedRow]:
-        """Yield the parked rows that must be loaded again because they get a permit within seconds, or all rows of a
-        limit key whose limit is gone."""
+        """Yield the events that must be loaded into memory again because they may start within seconds."""
+        # Parked rows are yielded shortly before they get a permit. If the limit of a limit key is gone, all its rows
+        # are yielded.
         for limit_key in [*self._short_queues]:
             evicted, room = self._evicted[limit_key], inf
             returning = [each for each in self._returning.pop(limit_key, ()) if each.is_returning()]
@@ -290,8 +303,8 @@ class LimitedQueue:
                 self._short_queues.discard(limit_key)
 
     def forget_lost(self) -> None:
-        """Forget the parked rows that were to be loaded again in partitions that this process lost or is draining for a
-        release."""
+        """Forget events to be loaded again in partitions that this process lost or is about to release."""
+        # The partitions of the parked rows are lost or draining.
         self._returning.clear()
         for limit_key, evicted in [*self._evicted.items()]:
             kept = deque(each for each in evicted if not each.partition.is_stopping)
@@ -302,11 +315,12 @@ class LimitedQueue:
 
     @property
     def has_evicted(self) -> bool:
-        """True if some parked rows that left memory to wait for a permit may have to be loaded now."""
+        """True if some events that left memory while they wait for a limit may have to be loaded now."""
         return bool(self._short_queues)
 
     def count_keyless(self) -> int:
-        """Return the number of lanes that wait for a permit and whose first event is parked and has no aggregate id."""
+        """Return the number of waiting event queues whose first event is set aside (parked) and has no aggregate id."""
+        # The lanes wait for a permit of a handler's limit.
         lanes = (each.lane for _, bucket in self.turns.waiting() for each in bucket.waiting)
         return sum(lane.key[0] is None and bool(lane.queue) and lane.queue[0].parked is not None for lane in lanes)
 
@@ -321,8 +335,9 @@ class LimitedQueue:
         return at - now
 
     def waits(self) -> list[LimitWait]:
-        """Return the number of waiting events of each limit key, in memory or parked meanwhile. For events of one
-        aggregate that were evicted together, only the first counts."""
+        """Return the number of events that wait for permission to start, for each limit key."""
+        # The events are in memory or were parked meanwhile. For events of one aggregate that were evicted together,
+        # only the first counts.
         waits = {
             limit_key: LimitWait(limit_key, sum(len(each.lane.queue) for each in waiting), waiting[0].since)
             for limit_key, bucket in self.turns.waiting()
@@ -345,6 +360,6 @@ class LimitedQueue:
 
 
 def _count_starts(bounds: ProcessBounds, seconds: float) -> float:
-    """Return how many lanes of a limit key may start in `seconds` under the process's share of the limit: a guess if
-    the limit has no rate."""
+    """Return how many event queues of a limit key may start in `seconds` under this process's share of the limit."""
+    # The number is a guess if the limit has no rate.
     return MIN_LANES if bounds.pace is None else seconds * bounds.pace

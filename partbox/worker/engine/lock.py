@@ -17,8 +17,9 @@ _S = TypeVar("_S", bound=_HasLock)
 
 
 def under_lock(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
-    """Decorate a method so that it runs under the engine's lock, `self._lock`, as one critical section from its first
-    look at the state to its last change. Meant for methods called once for a page, a turn or a save."""
+    """Decorate a method so that it holds the engine's lock, `self._lock`, while it runs."""
+    # The method is one critical section from its first look at the state to its last change. This is meant for methods
+    # that are called once for a page, a turn or a save.
 
     @wraps(method)
     def locked(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:

@@ -29,8 +29,10 @@ AWAITS_PERMIT = "it waits for its turn: its handler has a limit"
 
 
 class ListPart(NamedTuple):
-    """The events that one lane (queue of one key) gave to a list handled in one call, with the incarnation (count of
-    restarts) of the lane's partition at that time."""
+    """The events of one key that were handled as part of a list in one call.
+
+    They come from one lane (queue of one key). `incarnation` is the count of restarts of the lane's partition at that
+    time."""
 
     lane: Lane
     events: list[DeliveredEvent]
@@ -45,8 +47,9 @@ class ListPart(NamedTuple):
 # move on (`evict_slow`). The lane keeps it in `parked_running`, and its row is deleted if it is done. So each method
 # looks at the partition and records the outcome under one lock.
 class Outcomes:
-    """The recording of the outcome of each event that ran: done, parked (set aside in a row of its own), or put back.
-    Used by runner threads, event loop, transactor and poller."""
+    """The recording of the result of each event that ran: done, set aside (parked), or put back.
+
+    A parked event has a row of its own. Runner threads, the event loop, the transactor and the poller use this."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
@@ -58,8 +61,8 @@ class Outcomes:
     def settle(
         self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None, incarnation: int | None = None
     ) -> bool:
-        """Record the outcome of an event that is not plainly done. Return True if observers must hear of it.
-        `incarnation` is the one in which the event was read, if not the one in which its lane began to run."""
+        """Record the result of an event that is not plainly done. Return True if observers must hear of it."""
+        # `incarnation` is the one in which the event was read, if not the one in which its lane began to run.
         partition, incarnation = lane.partition, lane.incarnation if incarnation is None else incarnation
         lane.parked_running = None if lane.parked_running is event else lane.parked_running
         self._note_ended(lane, event)
@@ -80,8 +83,9 @@ class Outcomes:
 
     @under_lock
     def skip_if_done(self, lane: Lane, event: DeliveredEvent) -> bool:
-        """Return True if the event must not start: it was done before a lost connection, and is now recorded as done,
-        or its partition was read anew, so that the event comes again."""
+        """Return True if the event must not start, because it is already done or will be read again."""
+        # The event was done before a lost connection, and is now recorded as done, or its partition was read anew, so
+        # that the event comes again.
         partition = lane.partition
         pair, remembered = event.identity, partition.resumption.remembered
         if partition.incarnation != lane.incarnation:
@@ -97,7 +101,8 @@ class Outcomes:
 
     @under_lock
     def put_back(self, lane: Lane, event: DeliveredEvent) -> None:
-        """Return an event that a runner took but did not start to the head of its lane (the queue of its key)."""
+        """Return an event that was taken but not started to the front of its queue."""
+        # The runner took the event from its lane, the queue of its key.
         partition = lane.partition
         # If the partition was read anew meanwhile, the event comes again.
         if partition.incarnation != lane.incarnation or partition.lost:
@@ -116,14 +121,14 @@ class Outcomes:
 
     @under_lock
     def record_done(self, lane: Lane) -> None:
-        """Record the events that a lane has finished so far while it goes on running, perhaps after its partition was
-        read anew."""
+        """Record the events that a queue of one key has finished so far, while it goes on running."""
+        # The partition of the lane may have been read anew meanwhile.
         self.record([lane])
 
     @under_lock
     def give_up(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None) -> bool:
-        """Record the outcome of an event whose handler is over its timeout and still runs. Return False, and record
-        nothing, if the handler has ended or the partition is lost."""
+        """Record the result of an event whose handler is over its timeout and still runs."""
+        # The result is False, and nothing is recorded, if the handler has ended or the partition is lost.
         partition = lane.partition
         # Either this verdict counts or the handler's own, never both.
         if lane.current is not event or lane.has_ended(event) or partition.lost:
@@ -138,8 +143,8 @@ class Outcomes:
 
     @under_lock
     def are_all_saved(self, partitions: Collection[Partition]) -> bool:
-        """Return True if the database has every outcome of these partitions: nothing waits for a save, and no save is
-        under way."""
+        """Return True if the results of all events of these partitions are saved in the database."""
+        # Nothing waits for a save, and no save is under way.
         # A save moves a partition from dirty to in flight. Without the lock, two looks could miss the partition in both
         # places.
         dirty = self._state.dirty
@@ -147,15 +152,14 @@ class Outcomes:
 
     @under_lock
     def start(self, lane: Lane, events: Sequence[DeliveredEvent]) -> None:
-        """Record that these events, taken from the head of the lane, are now handled together in one call of a
-        handler."""
+        """Record that these first events of a queue are now handled together in one call of a handler."""
         self._start_events(lane, events)
 
     @under_lock
     def join(self, lanes: Iterable[Lane], to: Destination, per_lane: int, most: int) -> list[ListPart]:
-        """Take events for the handler `to` from the heads of running lanes, and start them in a list. Each lane gives
-        at most `per_lane` events, all lanes at most `most`. A lane that is stopping, was read anew, or has remembered
-        events gives none."""
+        """Take events for one handler from the front of running queues, and start them as one list."""
+        # The events are for the handler `to`. Each lane gives at most `per_lane` events, all lanes at most `most`. A
+        # lane that is stopping, was read anew, or has remembered events gives none.
         taken: list[ListPart] = []
         for lane in lanes:
             partition = lane.partition
@@ -170,8 +174,8 @@ class Outcomes:
 
     @under_lock
     def finish(self, slices: Iterable[ListPart]) -> list[ListPart]:
-        """Record all events of a list as done in one step. Return the parts that need single outcomes, because their
-        events were parked or read anew meanwhile."""
+        """Record all events of a list as done in one step. Return the parts that need single results."""
+        # Events of these parts were parked or read anew meanwhile.
         exceptional: list[ListPart] = []
         done: dict[Partition, list[Row]] = {}
         for each in slices:
@@ -193,8 +197,8 @@ class Outcomes:
         return exceptional
 
     def record(self, lanes: Iterable[Lane]) -> None:
-        """Record the events that runners have finished in these lanes, whose rows are in `Lane.done`. Lanes of one
-        partition must be adjacent. The caller holds the lock."""
+        """Record the events that runners have finished in these event queues. The caller holds the lock."""
+        # The rows of the events are in `Lane.done`. Lanes of one partition must be adjacent.
         for partition, neighbours in groupby(lanes, _partition):
             done: list[Row] = []
             incarnation = None if partition.phase is Phase.LOST else partition.incarnation
@@ -210,8 +214,8 @@ class Outcomes:
                 self._state.mark_dirty(partition)
 
     def note(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None) -> None:
-        """Record an event as done if `verdict` is None, or park it with the verdict. If that blocks its key, park the
-        later events of its lane too. The caller holds the lock."""
+        """Record an event as done if `verdict` is None, or set it aside with the verdict. The caller holds the lock."""
+        # If the parked event blocks its key, the later events of its lane are parked too.
         partition = lane.partition
         if verdict is None:
             partition.settle_done(event)
@@ -219,8 +223,10 @@ class Outcomes:
             lane.lane_behind(event).park_waiting()
 
     def evict(self, lane: Lane, delay: float, now: float) -> ParkedRow:
-        """Move a lane that waits for a permit out of memory: park its first event for `delay` seconds, and the events
-        behind it. Return the row of the first event. The caller holds the lock."""
+        """Move the events of an event queue out of memory for `delay` seconds. Return its first row. The caller holds
+        the lock."""
+        # The lane waits for a permit. Its first event is parked for `delay` seconds, and the events behind it are
+        # parked too.
         event, partition = lane.queue.popleft(), lane.partition
         # If the database has the head as waiting already, its row is not saved again.
         if partition.parked.put_off(event, now, delay):
@@ -239,16 +245,17 @@ class Outcomes:
         return row
 
     def park_behind_head(self, lane: Lane) -> None:
-        """Save memory in a lane that waits for a permit: park all its events behind the parked first event, which
-        stays. The caller holds the lock."""
+        """Move all but the first event of a waiting event queue out of memory. The caller holds the lock."""
+        # This saves memory. The lane waits for a permit. Its first event is parked already and stays; the events behind
+        # it are parked too.
         head = lane.queue.popleft()
         lane.park_waiting()
         lane.queue.append(head)
         self._state.mark_dirty(lane.partition)
 
     def evict_slow(self, lane: Lane, verdict: Verdict | None = None) -> None:
-        """Let a partition go on past a slow event: park the lane's running event and the events behind it, while its
-        handler goes on. The caller holds the lock."""
+        """Set aside a slow running event, so that its partition can go on. The caller holds the lock."""
+        # The lane's running event and the events behind it are parked, while its handler goes on.
         # The cursor can then move on past a full window (DESIGN 6). The row is `ready`, unless `verdict` says that the
         # event is over its timeout.
         partition, event = lane.partition, lane.current
@@ -265,8 +272,8 @@ class Outcomes:
             self._park_running(lane, event, verdict or Verdict(RowState.READY, event.attempt - 1, None, True, None))
 
     def end(self, lanes: Iterable[Lane]) -> None:
-        """Record the done events of lanes that have stopped running, and forget the lists that they ran. The caller
-        holds the lock."""
+        """Record the finished events of event queues that have stopped running. The caller holds the lock."""
+        # The lists that the lanes ran are forgotten.
         self.record(lanes)
         if self._followers:
             for lane in lanes:
@@ -297,8 +304,8 @@ class Outcomes:
             self._followers[lane] = [*events[1:]]
 
     def _followers_of(self, lane: Lane) -> list[DeliveredEvent]:
-        """Return the events that the lane handles in the same call as its current event, that come after it, and that
-        have no outcome yet."""
+        """Return the later events of the current handler call that have no result yet."""
+        # The lane handles them in the same call as its current event.
         if isinstance(lane, SharedLane) and lane.in_hand and lane not in self._followers:
             # Made only when needed: most lists are finished in one step.
             self._followers[lane] = [*lane.in_hand[1:]]
@@ -340,14 +347,15 @@ class Outcomes:
 
 
 def must_run_alone(event: DeliveredEvent) -> bool:
-    """Return True if an event must not be handled in a list with other events, because it has failed before or may have
-    killed a process."""
+    """Return True if an event must not be handled in a list with other events.
+
+    It has failed before or may have killed a process."""
     return event.attempt > 1 or (event.parked is not None and event.parked.charged)
 
 
 def _is_undecided(partition: Partition, event: DeliveredEvent) -> bool:
-    """Return True if an event that a handler runs has no outcome yet. Other threads may have recorded one, or parked
-    the event, while the handler ran."""
+    """Return True if an event that a handler runs has no recorded result yet."""
+    # Other threads may have recorded one, or parked the event, while the handler ran.
     if event.parked is not None:
         return event.parked.loaded and event.id not in partition.parked.deleting
     return not partition.progress.has_finished(event.id)
@@ -374,8 +382,7 @@ def _take_heads(lane: Lane, to: Destination, most: int) -> tuple[list[DeliveredE
 
 
 def _take_rows(shared_lane: SharedLane, to: Destination, most: int) -> list[Row]:
-    """Take the rows for one handler from the head of a shared lane (the common queue of all keys), at most `most`. Only
-    its runner may call this."""
+    # Only the runner of the shared lane may call this. The rows are for one handler, and come from the head.
     queue = shared_lane.queue
     if len(queue) <= most:
         rows = [*queue]

@@ -28,8 +28,9 @@ FAILED_BEFORE = "it had failed in the table that it was imported from, before th
 
 @dataclass(slots=True)
 class PayloadBytes:
-    """A count of the bytes that a partition holds in memory for large records and for parked records that are
-    loaded."""
+    """The number of bytes that large or set-aside records of a partition hold in memory.
+
+    Parked records count when they are loaded."""
 
     total: int = 0
     # By record id, from when a record is read until its event is finished or parked, or has blocked the partition for
@@ -37,20 +38,21 @@ class PayloadBytes:
     sizes: dict[int, int] = field(default_factory=dict)
 
     def add(self, record_id: int, size: int) -> None:
-        """Count `size` bytes for the record with this id, in place of any size that was counted for it before."""
+        """Count `size` bytes for the record with this id, in place of an earlier count."""
         self.total += size - self.sizes.get(record_id, 0)
         self.sizes[record_id] = size
 
     def drop(self, record_ids: Iterable[int]) -> None:
-        """Stop counting the bytes of the records with these ids, which have left memory. Unknown ids are ignored."""
+        """Stop counting the bytes of these records, which have left memory. Unknown ids are ignored."""
         for id in record_ids:
             self.total -= self.sizes.pop(id, 0)
 
 
 @dataclass(slots=True)
 class PendingPark:
-    """A change of a parked row (an event set aside in a row of its own) that is not committed yet. `delay` is the
-    seconds from the commit until the row is due."""
+    """An uncommitted change of the database row of a set-aside (parked) event.
+
+    `delay` is the seconds from the commit until the row is due."""
 
     row: ParkedRow
     key: Key
@@ -59,8 +61,10 @@ class PendingPark:
 
 
 class ParkedRows:
-    """The parked rows of one partition in memory, since the partition was last read from its saved cursor. All methods
-    need the engine's lock. `dead_letters` is true if a hook must be called for dead events."""
+    """The set-aside (parked) events of one partition in memory. All methods need the engine's lock.
+
+    They count since the partition was last read from its saved cursor. `dead_letters` is true if a hook must be called
+    for dead events."""
 
     def __init__(
         self, number: int, progress: Progress, payload_bytes: PayloadBytes, suspects: Suspects, *, dead_letters: bool
@@ -100,22 +104,22 @@ class ParkedRows:
 
     @property
     def known(self) -> bool:
-        """True if the partition's parked rows have been loaded from the database. Before that, no event of the
-        partition runs."""
+        """True if the partition's set-aside (parked) events have been loaded from the database."""
+        # Before that, no event of the partition runs.
         return self.version >= 0
 
     def list_blocking(self) -> Iterator[ParkedRow]:
-        """Return all parked rows of the partition that make later events of their key wait."""
+        """Return all set-aside (parked) events that make later events of the same key wait."""
         return (row for chain in self.chains.values() for row in chain)
 
     def list_in_memory(self) -> set[int]:
-        """Return the ids of the parked records whose events are in memory, or whose rows are being deleted because the
-        events are done."""
+        """Return the record ids of the set-aside (parked) events that are in memory."""
+        # Ids of rows that are being deleted because the events are done are returned too.
         return {*self.taken, *self.deleting, *(row.id for row in self.list_blocking() if row.loaded)}
 
     def park(self, event: DeliveredEvent, verdict: Verdict) -> ParkedRow:
-        """Set an event aside in a row of its own, or change the row of an event that is parked already. The next save
-        writes the row. Return the row."""
+        """Set an event aside in a database row of its own, which the next save writes. Return the row."""
+        # If the event is parked already, its row is changed.
         key = key_of(event)
         row: ParkedRow | None = event.parked
         new = row is None
@@ -143,8 +147,8 @@ class ParkedRows:
         return row
 
     def hold(self, event: DeliveredEvent) -> None:
-        """Park an event so that it waits behind earlier events of its key. A stored row whose attempt is not charged
-        (saved before the run) is not changed and only waits again."""
+        """Set an event aside so that it waits behind earlier events of the same key."""
+        # A stored row whose attempt is not charged (saved before the run) is not changed and only waits again.
         row: ParkedRow | None = event.parked
         if row is not None and row.blocks and not row.charged:
             # A save of a draining partition may have taken the charge back before.
@@ -158,14 +162,14 @@ class ParkedRows:
                 held.mark_suspect()
 
     def suspect(self, event: DeliveredEvent) -> None:
-        """Park a new event that may have killed a process, so that an attempt can be saved for it (charged) before it
-        runs."""
+        """Set aside a new event that may have killed a process, to count an attempt before it runs."""
+        # The attempt is saved for the parked row (charged).
         self.park(event, Verdict(RowState.READY, 0, None, True, None)).mark_suspect()
         self._suspects.left -= 1
 
     def schedule(self, event: DeliveredEvent) -> None:
-        """Park an event until the time in its `available_at`. An event that had failed before it was imported is parked
-        as dead."""
+        """Set an event aside until the time in its `available_at`."""
+        # An event that had failed before it was imported is parked as dead.
         micros = microseconds(event.record[AVAILABLE_AT])
         if micros == NEVER_AVAILABLE and event.had_failed:
             # For subscriptions that existed at the import the event is parked already, and that row stays.
@@ -182,8 +186,8 @@ class ParkedRows:
         park.delay, park.due = None, due
 
     def dead_letter(self, event: DeliveredEvent, delay: float | None) -> None:
-        """Record that the dead-letter hook has received an event (`delay` is None), or must receive it again in `delay`
-        seconds. An event that was replayed meanwhile has another outcome already, which stays."""
+        """Record that the dead-letter hook got an event (`delay` is None), or must get it again in `delay` seconds."""
+        # An event that was replayed meanwhile has another outcome already, which stays.
         row: ParkedRow = event.parked
         row.put_back()
         self._payload_bytes.drop((row.id,))
@@ -193,27 +197,30 @@ class ParkedRows:
         self.pending[row.id].park.dead_letter = True
 
     def put_back(self, event: DeliveredEvent) -> None:
-        """Drop a dead event from memory that the dead-letter hook did not get. Its row stays due in the database, and
-        is fetched again."""
+        """Drop from memory a dead event that the dead-letter hook did not get.
+
+        Its row stays due in the database, and is fetched again."""
         if self.taken.get(event.id) is event.parked:
             del self.taken[event.id]
             self._payload_bytes.drop((event.id,))
 
     def done(self, event: DeliveredEvent) -> None:
-        """Record that a parked event is done: the next save deletes its row, and the events behind it may run."""
+        """Record that a set-aside (parked) event is done, so that later events of its key may run."""
+        # The next save deletes its row.
         row: ParkedRow = event.parked
         self._remove_from_chain(row, key_of(event))
         self.delete(row, event.record[EVENT_ID])
 
     def delete_orphan(self, row: ParkedRow, key: Key) -> None:
-        """Delete the parked row of a record that no longer exists, with the next save. Its key no longer waits for the
-        row."""
+        """Delete, with the next save, the row of a set-aside event whose record no longer exists.
+
+        Its key no longer waits for the row."""
         self._remove_from_chain(row, key)
         self.delete(row, b"")
 
     def delete(self, row: ParkedRow, event_id: bytes) -> None:
-        """Delete a parked row that is in no chain (no key waits for it any more), with the next save. `event_id` is
-        empty if the event is not done."""
+        """Delete, with the next save, the row of a set-aside event that blocks no other events."""
+        # The row is in no chain: no key waits for it any more. `event_id` is empty if the event is not done.
         self._payload_bytes.drop((row.id,))
         self.done_ids.append(row.id)
         self.deleting[row.id] = event_id
@@ -223,15 +230,17 @@ class ParkedRows:
         self._progress.refinish(row.id, event_id)
 
     def count_as_waiting(self, key: Key) -> None:
-        """Count the parked rows of a key as waiting and not as trouble, because their first event has not failed and
-        only waits for a permit."""
+        """Count the set-aside events of a key as waiting rather than in trouble.
+
+        Their first event has not failed and only waits for a permit."""
         chain = self.chains.get(key)
         if chain is not None and chain.rows[0].state in READY_STATES:
             self._recount_chain(chain, waits=True)
 
     def put_off(self, event: DeliveredEvent, now: float, delay: float) -> bool:
-        """Drop a parked event that waits for a permit from memory, without a save. Return False, and keep it, if the
-        database does not have its row as waiting."""
+        """Drop from memory an event that waits for a rate limit. Return False if it must stay in memory."""
+        # Nothing is saved. The parked event waits for a permit. It is kept if the database does not have its row as
+        # waiting.
         row: ParkedRow | None = event.parked
         if row is None or row.state is not RowState.DEFERRED or not row.waits or row.stage is not RowStage.LOADED:
             return False
@@ -248,35 +257,37 @@ class ParkedRows:
         return True
 
     def take_ahead(self, record_id: int) -> bool:
-        """Return True if the record that was just read is parked already, with a row ahead of the saved cursor. The id
-        is then forgotten."""
+        """Return True if the record that was just read had been set aside before, and forget its id.
+
+        Its row was parked ahead of the saved cursor."""
         if record_id in self.ahead:
             self.ahead.discard(record_id)
             return True
         return False
 
     def is_met(self, row: ParkedRow) -> bool:
-        """Return True if the reading has come as far as this row's record, so that all earlier events of its key have
-        been read."""
+        """Return True if reading has reached this row's record, so that all earlier events of its key were read."""
         # A row that was parked late is ahead of the cursor, and earlier events of its key are still to be read
         # (EVIDENCE B6).
         return row.id not in self.ahead
 
     def is_passed(self, row: ParkedRow) -> bool:
-        """Return True if the saved cursor has passed the record of this parked row, so that only the row keeps the
-        event from being lost."""
+        """Return True if the partition's saved position is already past the record of this set-aside event."""
+        # Then only the row keeps the event from being lost.
         return row.id not in self.ahead and not self._progress.has_finished(row.id)
 
     def take_unsaved(self) -> tuple[list[PendingPark], list[int], list[IgnoredEvent]]:
-        """Remove and return everything about parked events that the next save must write: changed rows, ids of rows to
-        delete, and ignored events."""
+        """Remove and return all changes to set-aside events that the next save must write.
+
+        They are changed rows, ids of rows to delete, and ignored events."""
         unsaved = list(self.pending.values()), self.done_ids, self.ignored
         self.pending, self.done_ids, self.ignored, self._unsaved_counts = {}, [], [], {False: 0, True: 0}
         return unsaved
 
     def note_committed(self, pending: Iterable[PendingPark], done_ids: list[int], now: float) -> list[Key]:
-        """Record that a save of these changed and deleted parked rows is committed. Return the keys that may now have
-        rows to run."""
+        """Record that these row changes are committed. Return the keys that may now have events to run.
+
+        They are changed and deleted parked rows of one save."""
         self.changes += 1
         for id in done_ids:
             self.deleting.pop(id, None)
@@ -298,8 +309,8 @@ class ParkedRows:
         return keys
 
     def load(self, rows: list[StoredRow], loose: LooseRows, now: float) -> list[Key]:
-        """Replace the parked rows in memory by the stored rows: `rows` block their keys, `loose` rows block nothing.
-        Changes that are not saved yet are kept. Return all blocked keys."""
+        """Replace the set-aside (parked) events in memory by the stored rows. Return all blocked keys."""
+        # `rows` block their keys, `loose` rows block nothing. Changes that are not saved yet are kept.
         # Rows in memory that are changed or being deleted stay as they are.
         known = {row.id: row for row in self.list_blocking()}
         kept = {id for id, row in known.items() if row.stage is not RowStage.WAITING} | self.deleting.keys()
@@ -331,7 +342,8 @@ class ParkedRows:
         return list(self.chains)
 
     def due(self, stored: StoredRow, now: float) -> ParkedRow:
-        """Make the object in memory for a stored parked row that blocks nothing and that is going to run."""
+        """Create the in-memory object for a stored row whose event is about to run."""
+        # The parked row blocks nothing.
         due = None if stored.due is None else now + stored.due
         row = ParkedRow(
             stored.record_id, RowState(stored.state), stored.attempts, False, due, RowStage.LOADED, waits=stored.waits
@@ -340,8 +352,8 @@ class ParkedRows:
         return row
 
     def _undo_charge(self, row: ParkedRow, key: tuple[str, str]) -> None:
-        """Take back an attempt that was saved for a row before its event ran (a charge), because the connection was
-        lost. The row is charged again when it runs."""
+        """Take back an attempt that was counted before its event ran, after a lost connection."""
+        # The attempt was saved for the row (a charge). The row is charged again when it runs.
         row.change()
         park = ParkedSave(
             self._number, row.id, *key, "", RowState.READY,
@@ -361,8 +373,8 @@ class ParkedRows:
             self._unsaved_counts[row.waits] += more
 
     def _recount_chain(self, chain: Chain, *, waits: bool) -> None:
-        """Move all rows of a key's chain from the count of troubled rows to that of waiting rows, or back, if the state
-        of the chain has changed."""
+        # All rows of the key's chain move from the count of troubled rows to that of waiting rows, or back, if the
+        # state of the chain has changed.
         if chain.waits is not waits:
             chain.waits, rows = waits, chain.count_open()
             self._add_count(rows, waits=waits)

@@ -27,8 +27,9 @@ from partbox.worker.engine.state import EngineState
 
 
 class WokenKey(NamedTuple):
-    """A key whose later events wait behind parked rows, and the first of these rows, which may run now. The rows count
-    as loaded."""
+    """A key whose first set-aside (parked) events may run now.
+
+    Later events of the key wait behind these rows. The rows count as loaded."""
 
     partition: Partition
     key: Key
@@ -36,7 +37,9 @@ class WokenKey(NamedTuple):
 
 
 class DueRow(NamedTuple):
-    """A parked row that is due and that no other event waits for, as stored in the database and as it is in memory."""
+    """A set-aside event whose time has come, with its database row and its in-memory row.
+
+    No other event waits for the parked row."""
 
     partition: Partition
     stored: StoredRow
@@ -44,9 +47,10 @@ class DueRow(NamedTuple):
 
 
 class DueQuery(NamedTuple):
-    """The parameters of a query for parked rows that are due. `taken` are ids in memory, `early` ids that may be
-    fetched before they are due, `bytes` the bytes free for events, and `in_line` the parked events in memory that wait
-    for a permit."""
+    """The parameters of a query for set-aside events whose time has come.
+
+    `taken` are ids in memory, `early` ids that may be fetched before they are due, `bytes` the bytes free for events,
+    and `in_line` the parked events in memory that wait for a permit."""
 
     partitions: dict[int, Partition]
     taken: list[int]
@@ -56,16 +60,19 @@ class DueQuery(NamedTuple):
 
 
 class SuspectRow(NamedTuple):
-    """A parked row whose event may have killed a process. Its attempt is about to be saved (charged) before the event
-    runs."""
+    """A set-aside event that may have killed a process and is about to be tried again.
+
+    The attempt is about to be saved (charged) before the event of the parked row runs."""
 
     partition: Partition
     row: ParkedRow
 
 
 class Charge(NamedTuple):
-    """The arguments of a save that counts an attempt of suspect events (which may have killed a process) before they
-    run. The save is fenced by the owner's epoch, and moves no cursor."""
+    """The arguments of a save that counts an attempt of events before they run, in case they kill the process.
+
+    The events are suspects: they may have killed a process. The save is fenced by the owner's epoch, and moves no
+    cursor."""
 
     cursors: list[CursorSave]
     parks: list[ParkedSave]
@@ -76,8 +83,9 @@ BuriedEvent = tuple[DeliveredEvent, Verdict]
 
 
 class ParkedScheduler:
-    """The choice of the parked events that run next, in all partitions of a worker process. Only the poller's thread
-    uses it."""
+    """The choice of the set-aside (parked) events that run next, in all partitions of a worker process.
+
+    Only the poller's thread uses it."""
 
     def __init__(
         self,
@@ -98,38 +106,39 @@ class ParkedScheduler:
     # The next wake-up and the waiting suspects belong to one moment.
     @under_lock
     def has_work(self, now: float) -> bool:
-        """Return True if some parked events may have to be loaded now: a key is due, or a suspect row that blocks
-        nothing waits."""
+        """Return True if some set-aside (parked) events may have to be loaded now."""
+        # A key is due, or a suspect row that blocks nothing waits.
         at = self._state.next_wakeup()
         return bool(self._state.charges.keyless) or (at is not None and at <= now)
 
     # The lock guards the wake-ups.
     @under_lock
     def next_at(self) -> float | None:
-        """Return the monotonic time at which the next parked events of a key may run. None means that there are none,
-        or no memory for their events."""
+        """Return the monotonic time at which the next set-aside events may run, or None."""
+        # None means that no key has parked events, or that there is no memory for them.
         return None if self._budget.is_starved else self._state.next_wakeup()
 
     # Trials end with saves and with handlers.
     @under_lock
     def wake_trials(self) -> None:
-        """Schedule the parked rows of suspects (events that may have killed a process) whose turn has come to be
-        charged (to have an attempt saved before the run)."""
+        """Schedule set-aside events that may have killed a process and whose turn to run has come."""
+        # An attempt is saved for each of these suspects before it runs (it is charged).
         self._state.wake_next_trials()
 
     # Each trial is taken once.
     @under_lock
     def take_keyless(self) -> Collection[int]:
-        """Return the numbers of partitions that must be queried for parked rows that block nothing: suspects that may
-        run now, and rows that may be fetched before they are due."""
+        """Return the numbers of partitions to query for set-aside events that block no other events."""
+        # There are suspects that may run now, and rows that may be fetched before they are due.
         early, self._state.early = self._state.early, set()
         return early | self._state.charges.take_keyless() if self._state.charges.keyless else early
 
     # Other threads park and save events, which changes the heads.
     @under_lock
     def wake(self, now: float, most: int) -> tuple[list[WokenKey], int]:
-        """Return at most `most` keys whose parked events may run now, and the bytes free for them. A suspect first
-        event that may not be charged yet waits for its trial. Pass each key to `queue` or `put_back`."""
+        """Return at most `most` keys whose set-aside events may run now, and the bytes free for them."""
+        # A suspect first event that may not be charged yet waits for its trial. Each key must be passed to `queue` or
+        # `put_back`.
         at = self._state.next_wakeup()
         if at is None or at > now:
             return [], 0
@@ -155,8 +164,8 @@ class ParkedScheduler:
     # A key has no wake-up while its rows are loaded, and other threads must see both or neither.
     @under_lock
     def cut(self, woken: Sequence[WokenKey], left_out: Collection[int]) -> list[WokenKey]:
-        """Leave out parked rows whose events could not be fetched: put back the rows of each key from the first in
-        `left_out` on, and return the other rows."""
+        """Leave out events that could not be fetched, with the later events of their key. Return the other rows."""
+        # The rows of each key are put back from the first in `left_out` on.
         kept = []
         for partition, key, rows in woken:
             complete = list(takewhile(lambda row: row.id not in left_out, rows))
@@ -169,7 +178,9 @@ class ParkedScheduler:
     # A key has no wake-up while its rows are loaded, and other threads must see both or neither.
     @under_lock
     def put_back(self, woken: Iterable[WokenKey]) -> None:
-        """Let parked rows wait again whose events could not be fetched after `wake`. Their keys wake again."""
+        """Let set-aside events wait again after they could not be fetched.
+
+        They were returned by `wake`. Their keys wake again."""
         for each in woken:
             self._state.put_back_rows(*each)
 
@@ -178,8 +189,8 @@ class ParkedScheduler:
     def queue(
         self, woken: Iterable[WokenKey], bodies: Mapping[int, Row], dead: Mapping[int, Verdict]
     ) -> list[BuriedEvent]:
-        """Queue the fetched events of woken keys for handlers. A first event with a verdict in `dead` is parked as dead
-        instead. Return the dead events."""
+        """Queue the fetched events of these keys for their handlers. Return the dead events."""
+        # The keys were woken. A first event with a verdict in `dead` is parked as dead instead.
         buried = []
         for partition, key, rows in woken:
             if (verdict := dead.get(rows[0].id)) is not None:
@@ -189,8 +200,8 @@ class ParkedScheduler:
         return buried
 
     def queue_chain(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
-        """Queue the events of parked rows of one blocked key, in order. The caller holds the lock. An event of the key
-        may have failed or been put back since, so newer events in memory are parked first."""
+        """Queue the set-aside events of one blocked key, in order. The caller holds the lock."""
+        # An event of the key may have failed or been put back since, so newer events in memory are parked first.
         chain, lane = partition.parked.chains.get(key), partition.lanes.get(key)
         if chain is not None:
             if lane is not None and any(each.id > rows[0].id for each in list(lane.queue)):
@@ -206,8 +217,9 @@ class ParkedScheduler:
     # The rows in memory and the rows that a save deletes belong to one moment.
     @under_lock
     def build_due_query(self, numbers: Iterable[int], most: int) -> DueQuery:
-        """Return the parameters of a query for due parked rows that block nothing, in all of these partitions that run.
-        At most `most` rows may be fetched before they are due."""
+        """Return the parameters of a query for set-aside events whose time has come."""
+        # The query is for parked rows that block nothing, in all of these partitions that run. At most `most` rows may
+        # be fetched before they are due.
         owned = ((number, self._state.partitions.get(number)) for number in numbers)
         mine = {number: each for number, each in owned if each and not each.is_stopping and each.may_begin()}
         taken = [id for partition in mine.values() for id in (*partition.parked.taken, *partition.parked.deleting)]
@@ -223,8 +235,9 @@ class ParkedScheduler:
     def admit(
         self, asked: DueQuery, stored: Sequence[StoredRow], left_out: Collection[int], now: float
     ) -> tuple[list[DueRow], bool]:
-        """Return the rows from the query for due rows that may run now, and whether every row may. A row that was
-        parked and saved during the query is in memory already, and is left out."""
+        """Return the queried rows whose events may run now, and whether all of them may."""
+        # The rows are from the query for due rows. A row that was parked and saved during the query is in memory
+        # already, and is left out.
         for number, partition in asked.partitions.items():
             for id in asked.early:
                 partition.parked.early.pop(id, None)
@@ -244,7 +257,8 @@ class ParkedScheduler:
     # The lock guards the parked rows.
     @under_lock
     def return_suspects(self, suspects: Iterable[SuspectRow]) -> None:
-        """Let suspect rows wait again whose attempt could not be saved before they ran. This ends their trial."""
+        """Let events that may have killed a process wait again, because the save before their run failed."""
+        # The rows are suspects whose attempt could not be saved. This ends their trial.
         for _, row in suspects:
             row.end_trial()
 
@@ -253,8 +267,9 @@ class ParkedScheduler:
     def queue_due(
         self, due: Iterable[DueRow], bodies: Mapping[int, Row], dead: Mapping[int, Verdict], read: Iterable[Partition]
     ) -> list[BuriedEvent]:
-        """Queue the events of due parked rows for handlers. A row with a verdict in `dead` is parked as dead instead.
-        Return the dead events. The partitions in `read` have no other due rows."""
+        """Queue the events of due rows for their handlers. Return the dead events."""
+        # A parked row with a verdict in `dead` is parked as dead instead. The partitions in `read` have no other due
+        # rows.
         buried = []
         for partition, stored, row in due:
             if (verdict := dead.get(row.id)) is not None:
@@ -268,8 +283,8 @@ class ParkedScheduler:
     # Rows and epochs belong to one moment.
     @under_lock
     def charge(self, suspects: Sequence[SuspectRow], bodies: Mapping[int, Row]) -> Charge:
-        """Return the fenced save that counts an attempt of each of these suspect rows before their events run, so that
-        the attempt counts even if the process dies."""
+        """Return the save that counts an attempt of events that may have killed a process, before they run."""
+        # The rows are suspects. The save is fenced. The attempt counts even if the process dies.
         numbers = {partition.number: partition.epoch for partition, _ in suspects}
         cursors = [CursorSave(number, epoch, None, None, None, False) for number, epoch in numbers.items()]
         return Charge(cursors, [_build_charge(partition, row, bodies[row.id]) for partition, row in suspects])
@@ -277,13 +292,14 @@ class ParkedScheduler:
     # The lock guards the suspects, and the attempts of parked rows.
     @under_lock
     def charged(self, suspects: Iterable[SuspectRow]) -> None:
-        """Record that an attempt of these suspect rows is committed, so that their events may run."""
+        """Record that the attempt of events that may have killed a process is saved, so that they may run."""
+        # The attempt of each suspect row is committed.
         for partition, row in suspects:
             partition.suspects.charged(row)
 
     def _admit(self, partition: Partition, stored: StoredRow, row: ParkedRow) -> bool:
-        """Return True if a due parked row may be queued now. The record of the row must have been read, and a suspect
-        row must have its turn to be charged."""
+        """Return True if a set-aside event whose time has come may be queued now."""
+        # The record of the parked row must have been read, and a suspect row must have its turn to be charged.
         # A dead row goes to the hook, and does not run, so it is not charged.
         if row.state is RowState.DEAD:
             return True
@@ -301,8 +317,9 @@ class ParkedScheduler:
         return self._state.charges.admit(partition, None, row)
 
     def _queue_due(self, partition: Partition, stored: StoredRow, row: ParkedRow, bodies: Mapping[int, Row]) -> None:
-        """Queue the event of a due row that blocks nothing, or park it behind the other events of its key if the key is
-        blocked (DESIGN 7)."""
+        """Queue a set-aside event that is due, or let it wait behind blocked events of its key."""
+        # The row of the event blocks nothing. If its key is blocked, the event is parked behind the other events of the
+        # key (DESIGN 7).
         partition.parked.taken[row.id] = row
         if row.state is RowState.DEAD:
             self._queue_dead_letter(partition, stored, row, bodies.get(row.id))
@@ -320,8 +337,8 @@ class ParkedScheduler:
             self._state.mark_dirty(partition)
 
     def _bury(self, partition: Partition, row: ParkedRow, body: Row, verdict: Verdict) -> list[BuriedEvent]:
-        """Park an event as dead without another attempt, because a process died at each attempt before (DESIGN 7,
-        poison). Return the event with its verdict."""
+        """Mark an event as dead without another attempt. Return it with its verdict."""
+        # The event is parked as dead because a process died at each attempt before (DESIGN 7, poison).
         if partition.is_stopping:
             return []
         event = self.event(partition, body, row)
@@ -356,8 +373,8 @@ class ParkedScheduler:
             self._scheduler.make_ready([lane], due=True)
 
     def event(self, partition: Partition, body: Row, row: ParkedRow) -> DeliveredEvent:
-        """Make the event to hand to the handler from a parked row and its record, with the number of its next attempt.
-        The caller holds the lock."""
+        """Create the event to handle from a set-aside row and its record. The caller holds the lock."""
+        # The event has the number of its next attempt.
         # If the row is charged, the charge has counted this attempt already.
         attempt = row.attempts + (not row.charged)
         return DeliveredEvent(body, self._build_claim(partition), attempt, parked=row)

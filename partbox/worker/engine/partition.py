@@ -34,8 +34,10 @@ _id, _event_id, _identity = itemgetter(ID), itemgetter(EVENT_ID), itemgetter(IDE
 
 
 class Lane:
-    """A queue of the waiting events of one aggregate (one key), in id order, of which one runs at a time (⛨ DESIGN 6).
-    An event without an aggregate id has a lane to itself, with the key (None, id), which no other event joins."""
+    """A queue of the waiting events of one key, in id order, of which one runs at a time.
+
+    The key is an aggregate (⛨ DESIGN 6). An event without an aggregate id has a lane to itself, with the key (None,
+    id), which no other event joins."""
 
     __slots__ = (
         "claim",
@@ -83,29 +85,29 @@ class Lane:
         self.parked_running: DeliveredEvent | None = None
 
     def event(self, waiting: Any) -> DeliveredEvent:
-        """Return the event of an item of the lane's queue. The item may be a bare row, of which the event is made."""
+        """Return the event of a queue item."""
+        # The item may be a bare row, of which the event is made.
         return waiting if self.claim is None else DeliveredEvent(waiting, self.claim)
 
     def has_ended(self, event: DeliveredEvent) -> bool:
-        """Return True if the outcome of `event`, the current event of the lane, has been recorded already."""
+        """Return True if the result of `event`, the current event of this queue, was recorded already."""
         return getattr(self, "ended_event", None) is event
 
     def begin(self, event: DeliveredEvent, now: float) -> None:
-        """Record that the handler of `event`, from this lane, starts at `now` (monotonic seconds)."""
+        """Record that the handler of this event starts at `now` (monotonic seconds)."""
         self.started, self.current = now, event
 
     def rest(self) -> None:
-        """Record that the handler of this lane's event has ended, so that no handler of the lane runs now."""
+        """Record that no handler runs for this queue now, because its event's handler has ended."""
         self.current = None
 
     def note_done(self, event: DeliveredEvent) -> None:
-        """Record that the lane's handler has finished `event`, so that the event needs no parking (setting aside in a
-        row of its own)."""
+        """Record that the handler has finished this event, so that the event need not be set aside (parked)."""
         self.done.append(event.record)
 
     def take_first(self) -> DeliveredEvent:
-        """Remove and return the first event of the lane, for its runner. Raise IndexError if another thread has emptied
-        the queue."""
+        """Remove and return the first event. Raise IndexError if another thread has emptied the queue."""
+        # The runner of the lane calls this.
         if self.claim is None:
             return self.queue.popleft()  # type: ignore[no-any-return]
         # Set `head` before the row leaves the queue: a thread that splits the lane at this moment must see which key
@@ -114,7 +116,7 @@ class Lane:
         return DeliveredEvent(self.queue.popleft(), self.claim)
 
     def take_rest(self) -> list[Any]:
-        """Remove and return all events that wait in the lane, in order, even while its runner takes events too."""
+        """Remove and return all waiting events, in order. This is safe while a runner takes events too."""
         # The runner may take events from the left at the same time, without the lock. This method takes from the right,
         # so it gets the last events, and the events before them run.
         taken: list[Any] = []
@@ -127,14 +129,14 @@ class Lane:
         return taken[::-1]
 
     def park_waiting(self) -> None:
-        """Park (set aside in rows) all events that wait in the lane, because an earlier event of their key blocks
-        them."""
+        """Set aside (park) all waiting events, because an earlier event of the same key blocks them."""
+        # Each parked event has a row of its own.
         for event in self.take_rest():
             self.partition.parked.hold(event)
 
     def would_overtake(self, event: DeliveredEvent) -> bool:
-        """Return True if `event`, the first of the lane, would run before an event of its key with a lower id, against
-        their order."""
+        """Return True if this first event would run before an event of the same key with a lower id."""
+        # That would be against the order of the events.
         chain = self.partition.parked.chains.get(self.key)
         if chain is None:
             return False
@@ -142,8 +144,8 @@ class Lane:
         return any(not row.loaded for row in chain.before(id)) or any(each.id < id for each in self.queue)
 
     def lane_behind(self, event: DeliveredEvent) -> "Lane":
-        """Return the lane (queue of one key) in which later events with the key of `event` wait. For a lane of one key
-        it is the lane itself."""
+        """Return the queue in which later events with the key of `event` wait."""
+        # For a lane of one key it is the lane itself.
         return self
 
 
@@ -157,8 +159,9 @@ class Lane:
 # processor's cache, and its memory serves the next event. The runner sets `head` without the lock before it takes that
 # row, so a thread that has taken the rest of the queue knows which key runs.
 class SharedLane(Lane):
-    """A queue for the new events of all keys of a partition, in id order, which costs less than a lane for each key.
-    None of the events is parked."""
+    """A queue for the new events of all keys of a partition, in id order.
+
+    It costs less than a lane for each key. None of the events is parked."""
 
     __slots__ = ("_keys", "has_unreported_lanes", "in_hand", "is_split", "types")
 
@@ -170,13 +173,12 @@ class SharedLane(Lane):
         self.end_turn()
 
     def end_turn(self) -> None:
-        """Reset the shared lane after its runner has finished with it, and drop all references to its events."""
+        """Drop all references to the events of this queue after its runner has finished with it."""
         self.head, self.is_split, self.has_unreported_lanes, self.ended_event = None, False, False, None
         self.hold(())
 
     def hold(self, events: Sequence[DeliveredEvent]) -> None:
-        """Set the events that the runner of this shared lane now handles in one call, so that other threads can see
-        which keys run."""
+        """Set the events that the runner handles in one call, so that other threads can see which keys run."""
         self.in_hand, self._keys = events, NO_KEYS
 
     def runs_key(self, key: Key) -> bool:
@@ -188,23 +190,24 @@ class SharedLane(Lane):
         return key in self._keys
 
     def lane_behind(self, event: DeliveredEvent) -> Lane:
-        """Return the lane (queue of one key) in which later events with the key of `event` wait. This splits the shared
-        lane into lanes by key."""
+        """Split this queue by key, and return the queue of later events with the key of `event`."""
         return self.partition.lane(key_of(event))
 
 
 class Tenure(NamedTuple):
-    """One period in which this worker process owns a partition. No two tenures have the same epoch, so a message about
-    one cannot mean another."""
+    """One period in which this worker process owns a partition.
+
+    No two tenures have the same epoch, so a message about one cannot mean another."""
 
     number: int
     epoch: int
 
 
 class Partition:
-    """A partition of the event log in the memory of the worker process that owns it. `window` is the most new records
-    that may be read and not saved. With `dead_letters`, dead events must reach a hook. With `notes`, progress notes are
-    saved from time to time."""
+    """The in-memory state of one partition of the event log that this worker process owns.
+
+    `window` is the most new records that may be read and not saved. With `dead_letters`, dead events must reach a hook.
+    With `notes`, progress notes are saved from time to time."""
 
     def __init__(
         self, owned: OwnedPartition, now: float, *, window: int, dead_letters: bool, notes: bool = False
@@ -226,7 +229,9 @@ class Partition:
         self.begin(owned, now)
 
     def begin(self, owned: OwnedPartition, now: float) -> None:
-        """Start to read the partition from its saved cursor. Its parked rows are unknown until `loaded` is called."""
+        """Start to read the partition from its saved position.
+
+        Its parked rows are unknown until `loaded` is called."""
         self._enter(Phase.LOADING)
         self.epoch = owned.epoch
         # True while a transactional handler runs, whose transaction will save the partition.
@@ -244,21 +249,22 @@ class Partition:
         )
 
     def loaded(self, version: int) -> None:
-        """Record that the partition's parked rows are in memory, as of this version, so that its events may run (the
-        loading phase ends)."""
+        """Record that the set-aside (parked) events are loaded, so that events of the partition may run."""
+        # The rows are as of this version. The loading phase ends.
         self.parked.version = version
         if self.phase is Phase.LOADING:
             self._enter(Phase.RUNNING)
 
     def drain(self) -> None:
-        """Prepare to release the partition to another process: start no more handlers. It is released when the running
-        handlers have ended."""
+        """Start no more handlers in this partition, so that another process can take it over.
+
+        It is released when the running handlers have ended."""
         self._enter(Phase.DRAINING)
 
     def reset(self, now: float) -> None:
-        """Forget all events that were read, after the connection was lost (⛨ DESIGN 4, EVIDENCE A9). Events that are
-        done or running are remembered, so that no handler runs for them again. A drain starts over once they have been
-        read again. Running lanes stay, with an empty queue."""
+        """Forget all events that were read, after a lost connection. Handled and running events do not run again."""
+        # Events that are done or running are remembered, so that no handler runs for them again (⛨ DESIGN 4, EVIDENCE
+        # A9). A drain starts over once they have been read again. Running lanes stay, with an empty queue.
         # A runner without the lock reads the queue of a lane first, and then the incarnation. The incarnation changes
         # first here, so a runner that sees the new queue also sees the new incarnation.
         self.incarnation += 1
@@ -275,8 +281,8 @@ class Partition:
         self._lanes = {lane.key: lane for lane in self._lanes.values() if lane.running}
 
     def lose(self) -> None:
-        """Stop work on a partition that this process no longer owns: start and save nothing more, and drop all waiting
-        events."""
+        """Stop all work on a partition that this process no longer owns, and drop its waiting events."""
+        # Nothing more of it is started or saved.
         self._enter(Phase.LOST)
         self.payload_bytes = PayloadBytes()
         for lane in (self.shared_lane, *self._lanes.values()):
@@ -289,7 +295,7 @@ class Partition:
 
     @property
     def tenure(self) -> Tenure:
-        """The partition number and epoch that identify this ownership of the partition."""
+        """The partition number and epoch that identify this ownership period."""
         return Tenure(self.number, self.epoch)
 
     @property
@@ -299,31 +305,34 @@ class Partition:
 
     @property
     def lost(self) -> bool:
-        """True if this process has lost the partition and does not own it any more. Nothing of it may be started or
-        saved here."""
+        """True if this process does not own the partition any more."""
+        # Nothing of it may be started or saved here.
         return self.phase is Phase.LOST
 
     @property
     def is_busy(self) -> bool:
-        """True if a handler of the partition runs, whether it began in this ownership by the process or in an earlier
-        one."""
+        """True if a handler of the partition runs.
+
+        It may have begun in this ownership by the process or in an earlier one."""
         return self.running > 0 or self.has_running_predecessor
 
     @property
     def has_running_predecessor(self) -> bool:
-        """True if handlers still run from an earlier ownership of this partition by the process. No record is read
-        before they end."""
+        """True if handlers from an earlier ownership of this partition by the process still run."""
+        # No record is read before they end.
         return self.predecessor is not None and self.predecessor.is_busy
 
     def may_begin(self) -> bool:
-        """Return True if handlers of the partition may start: its parked rows are known, and no handlers from an
-        earlier ownership still run."""
+        """Return True if handlers of the partition may start.
+
+        Its parked rows must be known, and no handlers from an earlier ownership may still run."""
         return self.phase is not Phase.LOADING and (self.predecessor is None or not self.predecessor.is_busy)
 
     def may_drain(self, now: float) -> bool:
-        """Return whether the partition may start draining at `now` (monotonic seconds). After a lost connection,
-        draining waits until all remembered events are read again, so that a release can save their outcomes (DESIGN 5).
-        Otherwise the next owner would repeat them, although no lease and no process was lost."""
+        """Return True if the partition may stop starting handlers now, to be released."""
+        # `now` is in monotonic seconds. After a lost connection, draining waits until all remembered events are read
+        # again, so that a release can save their outcomes (DESIGN 5). Otherwise the next owner would repeat them,
+        # although no lease and no process was lost.
         cursor = self.cursor
         read_to = cursor.last_id if cursor.full else float("inf")
         whole = None if cursor.fresh or cursor.cut is not None else read_to
@@ -331,14 +340,14 @@ class Partition:
 
     @property
     def lanes(self) -> dict[Key, Lane]:
-        """The lanes (queues of the events of one key) that have waiting or running events, by key. Access splits the
-        shared lane."""
+        """The queues of waiting or running events, by key."""
+        # Access splits the shared lane.
         self.split_shared_lane()
         return self._lanes
 
     def split_shared_lane(self) -> None:
-        """Let the waiting events of different keys run side by side: move them from the shared lane into one lane for
-        each key."""
+        """Split the queue of all keys into one queue per key, so that different keys run side by side."""
+        # The waiting events move from the shared lane into one lane for each key.
         shared_lane = self.shared_lane
         # While the shared lane runs, new events get lanes by key too. The running handler may take long, and the runner
         # may be about to take the first row.
@@ -353,24 +362,25 @@ class Partition:
 
     @property
     def may_share_lane(self) -> bool:
-        """True if new events may join the partition's shared lane (one queue for all keys): no lane by key exists that
-        they could overtake."""
+        """True if new events may join the one queue that all keys of the partition share."""
+        # There must be no lane by key that they could overtake.
         return not self._lanes and not self.shared_lane.is_split
 
     def lane(self, key: Key) -> Lane:
-        """Return the lane (queue) of the events of this key, and create the lane if there is none."""
+        """Return the queue of the events of this key, and create it if there is none."""
         found = self.lanes.get(key)
         if found is None:
             found = self._lanes[key] = Lane(self, key)
         return found
 
     def drop_lane(self, lane: Lane) -> None:
-        """Remove an empty lane from the partition, unless another lane of the same key has replaced it."""
+        """Remove an empty queue from the partition, unless another queue of the same key has replaced it."""
         if self._lanes.get(lane.key) is lane:
             del self._lanes[lane.key]
 
     def take_split_lanes(self) -> list[Lane]:
-        """Return the lanes by key that came from splitting the shared lane and that may run now. Forget empty lanes."""
+        """Return the queues by key that may run after the shared queue was split."""
+        # Empty lanes are forgotten.
         self.shared_lane.has_unreported_lanes = False
         if not self._lanes:
             return []
@@ -379,29 +389,29 @@ class Partition:
         return [lane for lane in self._lanes.values() if not lane.is_active and not self.shared_lane.runs_key(lane.key)]
 
     def count_lanes(self) -> int:
-        """Return the number of lanes of the partition that have events. The shared lane, a queue for all keys, counts
-        as one."""
+        """Return the number of event queues that have events."""
+        # The shared lane, a queue for all keys, counts as one.
         return len(self._lanes) + (self.shared_lane.is_active or bool(self.shared_lane.queue))
 
     def finish(self, rows: list[Row]) -> None:
-        """Record that these records are done, so that the saved cursor can pass them, and release the bytes of their
-        payloads."""
+        """Record that these records are done, so that the saved position can pass them."""
+        # The bytes of their payloads are released.
         ids = [*map(_id, rows)]
         self.progress.finish(ids, [*map(_event_id, rows)])
         if self.payload_bytes.sizes:
             self.payload_bytes.drop(ids)
 
     def raise_max_records(self) -> None:
-        """Raise by a quarter the most records that the next page of this partition may have, because the last page had
-        few enough bytes."""
+        """Raise by a quarter the maximum number of records in the next page of this partition."""
+        # The last page had few enough bytes.
         assert self.max_records is not None
         self.max_records += self.max_records // 4 + 1
         if self.max_records >= self.window:
             self.max_records = None
 
     def saved(self, target: SaveTarget, finished: int, now: float, *, noted: bool = False) -> None:
-        """Record that a save of the partition with the cursor `target` is committed. When it was gathered, `finished`
-        records had been finished."""
+        """Record that a save of this partition's position is committed."""
+        # `target` is the cursor of the save. When it was gathered, `finished` records had been finished.
         # `noted` is true if the save had a progress note.
         self.progress.saved(target)
         self.last_save = LastSave(
@@ -411,26 +421,27 @@ class Partition:
         free_empty_tables(self._lanes, self.payload_bytes.sizes)
 
     def note(self, finished: int, now: float, *, release: bool) -> ProgressNote | None:
-        """Return the note of how far the partition was read, for its next save. None means that there is nothing new to
-        note or that the note is not due."""
+        """Return the progress note for the partition's next save, or None if none is due."""
+        # The note records how far the partition was read. There is none either if there is nothing new to note.
         # A note is always due with a release.
         if not self.last_save.note.is_over(finished, now, release=release):
             return None
         return ProgressNote(self.number, max(self.progress.read_id(), self.resumption.read_to))
 
     def waiting(self) -> dict[int, DeliveredEvent]:
-        """Return all events of the partition that were read from the log and have not started, by record id."""
+        """Return all events of the partition that were read and have not started, by record id."""
         return {event.id: event for lane in self.lanes.values() for event in list(lane.queue) if event.parked is None}
 
     def charged(self) -> list[DeliveredEvent]:
-        """Return the events whose attempt was charged (saved before the run) and that will not start any more. The
-        partition must be stopping."""
+        """Return the events whose next attempt is saved already, but that will not start."""
+        # Such an attempt is charged (saved before the run). The partition must be stopping.
         events = (event for lane in self.lanes.values() if not lane.running for event in lane.queue)
         return [event for event in events if event.parked is not None and event.parked.charged]
 
     def settle_remembered(self) -> None:
-        """Record as done the waiting events that had been handled before a connection was lost, so that they do not run
-        again."""
+        """Record waiting events as done if they had been handled before a lost connection.
+
+        They do not run again."""
         if not self.resumption.remembered:
             return
         for event in [event for lane in self.lanes.values() for event in list(lane.queue)]:
@@ -438,7 +449,8 @@ class Partition:
                 self.settle_done(event)
 
     def settle_done(self, event: DeliveredEvent) -> None:
-        """Record that an event is done: let the saved cursor pass a new event, or delete the row of a parked event."""
+        """Record that an event is done."""
+        # The saved cursor may then pass a new event. The row of a parked event is deleted.
         if ignored := getattr(event, "ignored", None):
             self.parked.ignored.append(ignored)
         if event.parked is not None:

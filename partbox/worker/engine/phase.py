@@ -18,8 +18,9 @@ from enum import Enum
 
 
 class Phase(Enum):
-    """The phase of a partition in the worker process that owns it, from claim to release or loss. It decides whether
-    events are read, started and saved."""
+    """The phase of a partition in its worker process, from claim to release or loss.
+
+    It decides whether events are read, started and saved."""
 
     LOADING = "loading"
     RUNNING = "running"

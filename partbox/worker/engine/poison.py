@@ -29,8 +29,8 @@ class _ChargedRow(NamedTuple):
 
     @property
     def is_at_risk(self) -> bool:
-        """True if this process, should it die now, would leave the row accused of killing it. A row of a partition that
-        was lost or read again is judged there."""
+        """True if this event would be accused of killing the process, should the process die now."""
+        # A row of a partition that was lost or read again is judged there.
         partition, row = self.partition, self.row
         if partition.lost or partition.incarnation != self.incarnation:
             return False
@@ -44,8 +44,10 @@ class _WaitingKey(NamedTuple):
 
 
 class Charges:
-    """The turns of suspects, the events that may have killed a process: an attempt is saved (charged) before each runs.
-    At most `limit` charged rows run at once, and an accused row runs alone. Keys and partitions wait for their turn."""
+    """The turns of events that may have killed a process, so that few of them run at once.
+
+    An attempt of such a suspect is saved (charged) before it runs. At most `limit` charged rows run at once, and an
+    accused row runs alone. Keys and partitions wait for their turn."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -58,14 +60,14 @@ class Charges:
 
     @property
     def waiting(self) -> bool:
-        """True if an event that may have killed a process waits for its turn to be charged (to have an attempt saved
-        before it runs)."""
+        """True if an event that may have killed a process waits for its turn to run."""
+        # An attempt is saved for it (it is charged) before it runs.
         return bool(self._accused or self._others or self.keyless)
 
     def admit(self, partition: Partition, key: Key | None, row: ParkedRow) -> bool:
-        """Start the trial of a suspect row (may have killed a process) and return True, or let its key wait and return
-        False. `key` is None for a row that blocks nothing. `take_next_trials` and `take_keyless` return whose turn has
-        come."""
+        """Return True if an event that may have killed a process may run now. Otherwise let it wait for its turn."""
+        # The row is a suspect. True starts its trial, and False lets its key wait. `key` is None for a row that blocks
+        # nothing. `take_next_trials` and `take_keyless` return the keys and partitions whose turn has come.
         self._prune()
         free = not self._accused and not any(self.keyless.values()) and self._count_room() > 0
         if not self._charged if row.accused else free:
@@ -79,8 +81,9 @@ class Charges:
         return False
 
     def take_next_trials(self) -> Iterator[tuple[Partition, Key]]:
-        """Remove and yield the blocked keys whose suspect events may be charged and run now. Accused events, recorded
-        as running at a death, come first."""
+        """Remove and yield the keys whose first event may have killed a process and may run now."""
+        # These keys are blocked by suspects that may be charged. Accused events, recorded as running at a death, come
+        # first.
         self._prune()
         if self._accused:
             if not self._charged:
@@ -89,8 +92,9 @@ class Charges:
             yield from _take_next(self._others, self._count_room())
 
     def take_keyless(self) -> set[int]:
-        """Remove and return the partitions whose suspect rows that block nothing may be charged (have an attempt saved)
-        and run now."""
+        """Remove and return the partitions with events that may have killed a process and may run now.
+
+        Their suspect rows block nothing, and may be charged (have an attempt saved) now."""
         self._prune()
         accused = bool(self._accused) or any(self.keyless.values())
         if self._charged if accused else not self._count_room():

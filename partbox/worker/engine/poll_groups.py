@@ -29,27 +29,29 @@ class PollGroups:
         self.bits = bits(self.caught_up)
 
     def stay(self, shared: Page) -> None:
-        """Let partitions that are behind keep the `shared` page as their own base, before a quick poll moves the other
-        partitions to a later page."""
+        """Let partitions that are behind keep their current page as the start of their next poll."""
+        # The `shared` page is kept as their own base before a quick poll moves the other partitions to a later page.
         for each in self.behind:
             each.cursor.stay(shared)
 
     def have_backlogs(self) -> bool:
-        """Return True if each partition that is behind has more unread records than its last page had room for, and
-        none is in a cut page."""
+        """Return True if each partition that is behind has more unread records than a page could hold.
+
+        Its last page had no room for them. None of the partitions may be in a cut page."""
         return all(each.cursor.full and each.cursor.cut is None for each in self.behind)
 
     def backlogs(self) -> int:
-        """Return the number of partitions polled together (in `together`) that have more unread records than their last
-        page had room for."""
+        """Return the number of partitions that have more unread records than their last page could hold."""
+        # Only the partitions polled together (in `together`) count.
         return sum(each.cursor.full for each in self.together)
 
     def in_lockstep(self) -> bool:
-        """Return True if all partitions that are polled together (in `together`) were last read from the page that they
-        share."""
+        """Return True if all partitions that are polled together were last read from the same page."""
+        # The partitions are in `together`, and the page is the one that they share.
         return all(each.cursor.lockstep for each in self.together)
 
 
 def cursors_of(partitions: Sequence[Partition]) -> list[Cursor]:
-    """Return the reading positions (cursors) of these partitions. Only the poller's thread moves them."""
+    """Return the positions up to which these partitions were read."""
+    # Only the poller's thread moves these cursors.
     return [each.cursor for each in partitions]

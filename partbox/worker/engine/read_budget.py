@@ -22,8 +22,9 @@ SAMPLE = 16
 
 
 class ReadBounds(NamedTuple):
-    """The settings that bound how much a worker reads ahead, in records, except `window_bytes`. `window` and
-    `max_parked` bound one partition, and `max_waiting` the whole subscription."""
+    """The settings that limit how much a worker reads ahead, in records except `window_bytes`.
+
+    `window` and `max_parked` bound one partition, and `max_waiting` the whole subscription."""
 
     page: int
     window: int
@@ -36,8 +37,9 @@ UNBOUNDED = ReadBounds(1 << 40, 1 << 40, 1 << 40, 1 << 60)
 
 
 class ReadBudget:
-    """The calculation of how many records and bytes a process may still read into memory. Methods that take partitions
-    need the engine's lock."""
+    """The calculation of how many records and bytes a process may still read into memory.
+
+    Methods that take partitions need the engine's lock."""
 
     def __init__(self, bounds: ReadBounds) -> None:
         self._page, self._window, self._max_parked, self._window_bytes, max_waiting = bounds
@@ -68,8 +70,8 @@ class ReadBudget:
             )
 
     def left(self, owned: Iterable[Partition]) -> int:
-        """Return the bytes that may still be read into memory. Also count how many more parked rows this process may
-        have that wait for a permit or a time."""
+        """Return the bytes that may still be read into memory."""
+        # The number of further parked rows that this process may have, waiting for a permit or a time, is counted too.
         records = held_bytes = waiting_left = 0
         for partition in owned:
             if partition.phase is not Phase.LOST:
@@ -84,8 +86,7 @@ class ReadBudget:
         return left
 
     def reserve(self, records: int, owned: Iterable[Partition]) -> bool:
-        """Reserve memory for `records` records of the mean size, out of the free bytes. Return False if they do not
-        fit."""
+        """Reserve free memory for a number of records of the mean size. Return False if they do not fit."""
         bytes = int(records * self._mean_bytes)
         # Count the bytes again only if it may matter: that takes longer than a small page.
         if bytes > self._left and bytes > self.left(owned):
@@ -94,8 +95,8 @@ class ReadBudget:
         return True
 
     def share_rooms(self, partitions: list[Partition], left: int) -> list[int]:
-        """Divide a poll among these partitions: return the number of new records that each may read so that all fit
-        into `left` bytes."""
+        """Divide a poll among partitions: return how many new records each may read."""
+        # All records together must fit into `left` bytes.
         if not partitions:
             return []
         backlog = sum(partition.cursor.full for partition in partitions)
@@ -107,49 +108,53 @@ class ReadBudget:
         return self._scale_rooms(rooms, most if self._max_records is None else min(most, self._max_records))
 
     def is_enough(self, partitions: Sequence[Partition], room: int) -> bool:
-        """Return True if a poll for `room` records is worth its cost: that is half a page, or fewer than half a page of
-        records are left to run in these partitions."""
+        """Return True if a poll for `room` records is worth its cost.
+
+        It is if that is half a page, or if fewer than half a page of records are left to run in these partitions."""
         half = self._page // 2
         return room >= half or sum(partition.progress.count_in_flight() for partition in partitions) < half
 
     def cap(self, partitions: int, left: int) -> int:
-        """Return the most late records for each partition that a poll of this number of partitions may bring (EVIDENCE
-        A4)."""
+        """Return the maximum number of late records for each partition in a poll of these partitions.
+
+        It depends on the number of partitions (EVIDENCE A4)."""
         return min(self._late_cap or cursor.MAX_LATE, max(LEAST_SHARE, int(left / self._mean_bytes / partitions)))
 
     def bytes_for_payloads(self, records: int, left: int) -> int:
-        """Return how many of `left` free bytes the large payloads of `records` records may take: half of the bytes that
-        the records leave, but at least 1 while any bytes are free."""
+        """Return how many of the `left` free bytes the large payloads of `records` records may take.
+
+        They may take half of the bytes that the records leave, but at least 1 while any bytes are free."""
         return max(int(left - records * self._mean_bytes) // 2, 1) if left > 0 else 0
 
     def full(self, partition: Partition) -> bool:
-        """Return True if no more of the partition may be read for now, because it was read as far ahead of its saved
-        cursor as its window (the bound on unsaved records) allows."""
+        """Return True if no more of the partition may be read until some of its records are saved.
+
+        It was read as far ahead of its saved cursor as its window (the bound on unsaved records) allows."""
         return partition.progress.unsaved() >= self._window_of(partition)
 
     def greedy(self, partition: Partition, left: int) -> bool:
-        """Return True if the partition holds more payload bytes in memory than are left for all partitions, and so gets
-        no more."""
+        """Return True if the partition holds more payload bytes than are left for all partitions."""
+        # Such a partition gets no more.
         return partition.payload_bytes.total > max(left, 0)
 
     def awaits_bytes(self, partition: Partition) -> bool:
-        """Return True if the partition cannot be read on because the payload of its next record did not fit into
-        memory, and still would not."""
+        """Return True if the partition cannot be read on because its next payload does not fit into memory."""
+        # The payload of its next record did not fit before, and still would not.
         return partition.max_records == 1 and self.greedy(partition, self._left)
 
     def bound(self, partitions: list[Partition]) -> int:
-        """Return the most records that these partitions together may have read and not saved."""
+        """Return the maximum number of unsaved records that these partitions together may have."""
         return sum(map(self._window_of, partitions))
 
     def note_timeout(self, rooms: Sequence[int]) -> None:
-        """Halve the number of records of the next poll, down to one record, after a poll for `rooms` records took too
-        long."""
+        """Halve the size of the next poll after a poll for `rooms` records took too long."""
+        # The number of records is halved down to one record.
         self._max_records = max(1, sum(rooms) // 2)
         self._late_cap = max(1, (self._late_cap or cursor.MAX_LATE) // 2)
 
     def came(self) -> None:
-        """Record that a poll came in time: if earlier polls took too long and their limits were halved, raise these
-        limits by a quarter."""
+        """Record that a poll came in time, and raise the limits again that slow polls had halved."""
+        # The limits are raised by a quarter.
         if self._max_records is not None:
             self._max_records = _grow(self._max_records, self._page)
         if self._late_cap is not None:
@@ -165,12 +170,15 @@ class ReadBudget:
         return self._windows[partition.cursor.full]
 
     def room_of(self, partition: Partition) -> int:
-        """Return the number of new records that one partition may read, by the shares that were computed last, without
-        regard to bytes."""
+        """Return the number of new records that one partition may read.
+
+        It follows the shares that were computed last, without regard to bytes."""
         return self._bounded_room(partition, self._shares[partition.cursor.full], self._window_of(partition))
 
     def widest(self, partition: Partition) -> int:
-        """Return the number of new records that one partition may read if it can have more of a page than its share."""
+        """Return how many new records one partition could read without sharing the page equally.
+
+        It can then have more of a page than its share."""
         window = min(self._window, self._max_parked)
         return self._bounded_room(partition, window, window)
 
@@ -197,8 +205,8 @@ class ReadBudget:
         return max(0, min(share, ahead, brake, waiting))
 
     def _scale_rooms(self, rooms: list[int], most: int) -> list[int]:
-        """Reduce the numbers of records of all partitions so that their sum is `most`. The remainder rotates, so that
-        no partition starves."""
+        """Reduce the numbers of records of all partitions so that their sum is `most`."""
+        # The remainder rotates, so that no partition starves.
         wanted = sum(rooms)
         if wanted <= most:
             return rooms
@@ -214,7 +222,6 @@ class ReadBudget:
 
 
 def _grow(most: int, whole: int) -> int | None:
-    """Return the limit `most`, raised by a quarter and one, or None if it reaches `whole` and is not needed any
-    more."""
+    """Raise a limit by a quarter and one. Return None if it reaches `whole` and is not needed any more."""
     more = most + most // 4 + 1
     return more if more < whole else None

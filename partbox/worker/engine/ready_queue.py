@@ -13,32 +13,34 @@ SEARCHED = 4
 
 
 class RunQueue(Protocol):
-    """A queue of lanes (each has the events of one key) that are ready for a runner to take. Every method needs the
-    engine's lock."""
+    """The event queues, one per key, that are ready for a runner. Every method needs the engine's lock.
+
+    Each lane in it has the events of one key."""
 
     def __len__(self) -> int:
-        """Return the number of lanes (queues of the events of one key) that are ready to run."""
+        """Return the number of event queues that are ready to run."""
         ...
 
     def add(self, lanes: Sequence[Lane], *, due: bool) -> None:
-        """Add lanes that are ready to run. `due` means that their events had been parked (set aside), and that their
-        time has come."""
+        """Add queues of events of one key that are ready to run."""
+        # `due` means that their events had been parked (set aside), and that their time has come.
         ...
 
     def take(self) -> list[Lane]:
-        """Remove and return the lanes (queues of the events of one key) that one runner should run next."""
+        """Remove and return the event queues that one runner should run next."""
         ...
 
     def take_joining(self, joining: Callable[[Lane], int], most: int) -> list[Lane]:
-        """Remove and return lanes whose events can join a list of events for one handler, until `most` events join.
-        `joining` counts the events of a lane that can."""
+        """Remove and return event queues, until `most` of their events can join a list for one handler."""
+        # `joining` counts the events of a lane that can join.
         ...
 
 
 class ReadyQueue:
-    """The queue of lanes that are ready to run, in two parts: new events and due parked events share the handlers 2:1
-    (DESIGN 7). The caller holds the lock. A lone runner takes up to `bundle` lanes of new events at once, because no
-    other runner could take them."""
+    """The event queues, one per key, that are ready to run. The caller holds the lock.
+
+    There are two parts: new events and due parked events share the handlers 2:1 (DESIGN 7). A lone runner takes up to
+    `bundle` lanes of new events at once, because no other runner could take them."""
 
     __slots__ = ("_bundle", "_rotation", "due", "fresh")
 
@@ -55,8 +57,8 @@ class ReadyQueue:
         (self.due if due else self.fresh).extend(lanes)
 
     def take(self) -> list[Lane]:
-        """Remove and return the next lanes to run: two lanes with new events for each lane with a parked event that is
-        due."""
+        """Remove and return the next event queues to run: new events and due set-aside events in turns."""
+        # Two lanes with new events are taken for each lane with a parked event that is due.
         fresh, due = self.fresh, self.due
         if self._bundle > 1 and not due:
             return [fresh.popleft() for _ in range(min(self._bundle, len(fresh)))]
@@ -64,8 +66,8 @@ class ReadyQueue:
         return [due.popleft() if due and (self._rotation == 0 or not fresh) else fresh.popleft()]
 
     def take_joining(self, joining: Callable[[Lane], int], most: int) -> list[Lane]:
-        """Remove and return lanes whose events can join a list for one handler, until `most` events join. Lanes without
-        such events go to the end."""
+        """Remove and return event queues, until `most` of their events can join a list for one handler."""
+        # Lanes without such events go to the end.
         found: list[Lane] = []
         left = most
         for queue in (self.fresh, self.due):

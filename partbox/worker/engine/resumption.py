@@ -20,8 +20,9 @@ RecordIdentity = tuple[int, bytes]
 
 @dataclass(slots=True)
 class Resumption:
-    """The memory of the events of one partition that were done or running when a connection was lost, by record id and
-    event id, so that none is handled again."""
+    """The events of one partition that must not be handled again after a lost connection.
+
+    They were done or running when the connection was lost. They are remembered by record id and event id."""
 
     # Kept until the event is read again, or cannot come again because its save was committed after all. Everything here
     # needs the engine's lock, except looking into this set.
@@ -37,8 +38,8 @@ class Resumption:
     _parked_ids: set[int] = field(default_factory=set)
 
     def reset(self, progress: Progress, parked: ParkedRows, read_to: int, now: float) -> None:
-        """Remember the events that are done, after a lost connection, so that they do not run again. The log had been
-        read up to the id `read_to`."""
+        """Remember the events that are done, after a lost connection, so that they do not run again."""
+        # The log had been read up to the id `read_to`.
         if self._reset_at is None or now > self._reset_at + RECHECK_SECONDS:
             self._parked_ids.clear()
         self._reset_at = now
@@ -49,8 +50,8 @@ class Resumption:
         self._parked_ids.update(parked.list_in_memory())
 
     def is_over(self, parked: ParkedRows, read_to: float | None, now: float) -> bool:
-        """Return True if the partition may be released after a lost connection: all remembered events were read again,
-        or enough time has passed."""
+        """Return True if the partition may be released after a lost connection."""
+        # All remembered events must have been read again, or enough time have passed.
         if self._reset_at is None or now > self._reset_at + RECHECK_SECONDS:
             return True
         # `read_to` is None while the partition is read alone or in a cut page.
@@ -61,8 +62,8 @@ class Resumption:
         return not any(row.id in self._parked_ids and not row.loaded for row in parked.list_blocking())
 
     def saved(self, page: Page, last_id: int, parked: ParkedRows) -> None:
-        """Forget remembered events that a committed save has passed and that are not parked: an earlier save had them,
-        so they do not come again."""
+        """Forget remembered events that a committed save has passed and that are not set aside (parked)."""
+        # An earlier save had them, so they do not come again.
         if not self._unconfirmed or not parked.known or not parked.due_read:
             return
         # Events that ran when the connection was lost are not forgotten here: an event that is read again may be
@@ -75,6 +76,7 @@ class Resumption:
         self.forget(saved)
 
     def forget(self, pairs: Iterable[RecordIdentity]) -> None:
-        """Stop remembering these events, which were done or running when a connection was lost, because they were read
-        again."""
+        """Stop remembering these events, because they were read again.
+
+        They were done or running when a connection was lost."""
         self.remembered.difference_update(pairs)

@@ -19,8 +19,9 @@ READY = Verdict(RowState.READY, 0, None, True, None)
 
 
 class PartitionSave(NamedTuple):
-    """The changes that one save writes for one partition: its cursor, changed and deleted rows of parked events, and
-    perhaps a progress note."""
+    """The changes that one save writes to the database for one partition.
+
+    They are its cursor, changed and deleted rows of parked events, and perhaps a progress note."""
 
     partition: Partition
     incarnation: int
@@ -38,24 +39,27 @@ class PartitionSave(NamedTuple):
 
     @property
     def tenure(self) -> Tenure:
-        """The ownership of the partition (its number and epoch) to which the save belongs."""
+        """The partition number and epoch of the ownership period to which the save belongs."""
         return self.partition.tenure
 
     @property
     def rows(self) -> int:
-        """The number of rows for single events that the save writes or deletes: parked, deleted and ignored events."""
+        """The number of rows for single events that the save writes or deletes."""
+        # These are parked, deleted and ignored events.
         return len(self.parks) + len(self.done_ids) + len(self.ignored)
 
     def saving(self) -> CursorSave:
-        """Return the partition's cursor as an argument of the save statement. An idle save gives no last record id."""
+        """Return the partition's position as an argument of the save statement."""
+        # An idle save gives no last record id.
         page = self.target.page
         last_id = None if self.is_idle else self.target.last_id
         return CursorSave(self.partition.number, self.partition.epoch, page.snapshot, last_id, page.floor, self.release)
 
 
 class UnsavedWork(NamedTuple):
-    """A summary of the work that waits for the next save: its size in partitions and finished records, and whether it
-    is urgent."""
+    """The amount of work that waits for the next save, and whether it is urgent.
+
+    The amount is in partitions and finished records."""
 
     partitions: int
     finished: int
@@ -69,7 +73,9 @@ class UnsavedWork(NamedTuple):
 
 # Each method is a single critical section, so the content of a save belongs to one moment, and so does its commit.
 class Saves:
-    """The operations of the saver, the thread that writes cursors and parked events to the database."""
+    """The operations of the thread that saves read positions and set-aside events to the database.
+
+    This thread is the saver. It writes cursors and parked events."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
@@ -77,13 +83,14 @@ class Saves:
 
     @property
     def has_waiting_suspects(self) -> bool:
-        """True if events that may have killed a process wait for a save that gives them their turn to run. Needs no
-        lock."""
+        """True if events that may have killed a process wait for a save before they run. Needs no lock."""
+        # The save gives them their turn to run.
         return self._state.charges.waiting
 
     @under_lock
     def unsaved(self) -> UnsavedWork:
-        """Return how much work waits for the next save, in partitions and finished records, and how urgent it is."""
+        """Return how much work waits for the next save, and how urgent it is."""
+        # The work is counted in partitions and finished records.
         dirty = self._state.dirty
         return UnsavedWork(
             len(dirty),
@@ -95,19 +102,19 @@ class Saves:
 
     @under_lock
     def gather(self, now: float) -> list[PartitionSave]:
-        """Collect the unsaved changes of all partitions that have any, except partitions that a transaction is going to
-        save."""
+        """Collect the unsaved changes of all partitions for a save."""
+        # Partitions that a transaction is going to save are left out.
         return [gather(partition, now) for partition in self._state.take_dirty()]
 
     @under_lock
     def filter_owned(self, saves: Iterable[PartitionSave]) -> list[PartitionSave]:
-        """Return the gathered saves, except saves of partitions that this process has lost since the gathering."""
+        """Return the saves without those of partitions that this process has lost since they were gathered."""
         return [save for save in saves if not save.partition.lost]
 
     @under_lock
     def note_committed(self, saves: Sequence[PartitionSave], now: float) -> list[int]:
-        """Record that these saves are committed, and wake threads that waited for them. Return the numbers of the
-        partitions that were released."""
+        """Record that these saves are committed. Return the numbers of the partitions that were released."""
+        # Threads that waited for the saves are woken.
         # A released partition is dropped under the same lock, before a tick could take it for lost.
         note_committed(self._state, saves, now)
         if any(save.release or save.rows for save in saves):
@@ -119,8 +126,8 @@ class Saves:
 
     @under_lock
     def advance_idle(self, before: float) -> None:
-        """Let the cursors of idle partitions move on in the database: request a save of each partition that was last
-        saved before `before` (EVIDENCE B4)."""
+        """Request a save of each partition that was last saved before `before`, to advance idle positions."""
+        # The cursors of idle partitions move on in the database (EVIDENCE B4).
         for partition in self._state.partitions.values():
             if partition.last_save.at < before and not partition.is_stopping:
                 # The cursor may have moved with the horizon.
@@ -128,8 +135,8 @@ class Saves:
 
 
 def gather(partition: Partition, now: float) -> PartitionSave:
-    """Collect the unsaved changes of one partition for a save. A draining partition without running handlers is
-    released by the save. The caller holds the lock."""
+    """Collect the unsaved changes of one partition for a save. The caller holds the lock."""
+    # A draining partition without running handlers is released by the save.
     draining = partition.draining
     # No cursor inside a cut page is saved: the rest of the page is read first, and parked (DESIGN 5).
     release = draining and partition.running == 0 and partition.cursor.cut is None
@@ -158,8 +165,9 @@ def gather(partition: Partition, now: float) -> PartitionSave:
 
 
 def save_arguments(saves: Sequence[PartitionSave]) -> tuple[list[CursorSave], list[SaveEntry], list[int]]:
-    """Return the arguments of the save statement for these gathered saves: cursors, rows to write, and ids of rows to
-    delete."""
+    """Return the arguments of the save statement for these saves.
+
+    They are cursors, rows to write, and ids of rows to delete."""
     parks = (pending.park for save in saves for pending in save.parks)
     notes = (save.note for save in saves if save.note is not None)
     return (
@@ -170,8 +178,8 @@ def save_arguments(saves: Sequence[PartitionSave]) -> tuple[list[CursorSave], li
 
 
 def note_committed(state: EngineState, saves: Sequence[PartitionSave], now: float) -> None:
-    """Record in memory that these saves are committed, let parked events that waited for them run, and drop released
-    partitions. The caller holds the lock."""
+    """Record in memory that these saves are committed. The caller holds the lock."""
+    # Parked events that waited for the saves may run, and released partitions are dropped.
     for save in saves:
         partition = save.partition
         if partition.incarnation != save.incarnation:

@@ -28,7 +28,9 @@ LANE_COST = 0.00002
 
 
 class NoLane(Enum):
-    """The reason why a runner that asks for events to run gets no lane (queue of the events of one key)."""
+    """The reason why a runner gets no events to run.
+
+    A runner asks for a lane, a queue of the events of one key."""
 
     IDLE = "no lane is ready"
     WATCH = "no lane is ready, and a line runs of which some may have to be sorted out"
@@ -38,8 +40,9 @@ class NoLane(Enum):
 
 
 class LaneProgress(NamedTuple):
-    """The progress of a running shared lane (one queue for all keys): the start of its current event, and the number of
-    events that wait behind it."""
+    """The start time of a queue's current event, and the number of events that wait behind it.
+
+    The queue is a running shared lane, one queue for all keys."""
 
     # Monotonic seconds.
     started: float
@@ -47,8 +50,10 @@ class LaneProgress(NamedTuple):
 
 
 class WatchedLanes(NamedTuple):
-    """A snapshot, taken at time `at`, of the running shared lanes (queues for all keys) in which a slow or waiting
-    handler may hold up events of other keys."""
+    """A snapshot of running queues in which a slow handler may hold up events of other keys.
+
+    It was taken at the time `at`. The queues are shared lanes (queues for all keys). A waiting handler may hold up
+    events as well as a slow one."""
 
     # Monotonic seconds.
     at: float
@@ -79,9 +84,10 @@ class WatchedLanes(NamedTuple):
 # (`split_if_waiting`). A task of the loop that finds no lane knows that all running lanes wait, since only one task
 # computes at a time. So the loop splits a lane as soon as a slot is free, and not before.
 class LaneScheduler:
-    """The scheduler that gives lanes (queues of the events of one key) to runner threads, the event loop and the
-    transactor, and reports them to monitoring. `shared_lanes` is true if new events may wait in shared lanes, which
-    depends on the kinds of the handlers."""
+    """The scheduler that gives queues of events of one key to the threads that run handlers.
+
+    Runner threads, the event loop and the transactor get lanes, and monitoring gets reports of them. `shared_lanes` is
+    true if new events may wait in shared lanes, which depends on the kinds of the handlers."""
 
     # Takes a lane whose next event is transactional. Set by `Transactions`, called with the The caller holds the lock.
     transact: Callable[[Lane], object]
@@ -117,26 +123,26 @@ class LaneScheduler:
 
     @property
     def may_share_lanes(self) -> bool:
-        """True if new events of all keys of a partition may wait in one shared lane, which costs less than lanes by
-        key. The caller holds the lock."""
+        """True if new events of all keys may wait in one shared queue per partition. The caller holds the lock."""
+        # A shared lane costs less than lanes by key.
         return self._uses_shared_lanes and self.limited is None and not self._split_period.is_active
 
     @property
     def is_full(self) -> bool:
-        """True if no further handler may start, because as many run as `concurrency` allows. The caller holds the
-        lock."""
+        """True if no further handler may start because of the `concurrency` limit. The caller holds the lock."""
+        # As many handlers run as `concurrency` allows.
         return len(self._running) - len(self._joined) >= self._concurrency
 
     @property
     def is_supplied(self) -> bool:
-        """True if at least as many lanes are ready to run as handlers may run at once, enough for every runner. The
-        caller holds the lock."""
+        """True if enough event queues are ready to keep every runner busy. The caller holds the lock."""
+        # At least as many lanes are ready to run as handlers may run at once.
         return len(self._ready) >= self._concurrency
 
     def next(self, ended: Sequence[Lane], now: float, *, trusted: bool, waits: bool) -> list[Lane] | NoLane:
-        """End the lanes that a runner has run (`ended`), and return the next lanes for it, or the reason why there are
-        none. With IDLE or FULL, a runner that `waits` must wait for a call. `trusted`: a handler may start at `now`
-        (monotonic seconds), within the lease."""
+        """End a runner's finished event queues and return the next ones, or the reason why there are none."""
+        # The runner has run the lanes in `ended`. With IDLE or FULL, a runner that `waits` must wait for a call.
+        # `trusted` means that a handler may start at `now` (monotonic seconds), within the lease.
         # Lanes end, the next lanes are found, and they start or the runner counts as idle, all under one lock: no call
         # is missed.
         with self._lock:
@@ -171,9 +177,10 @@ class LaneScheduler:
 
     @under_lock
     def split_blocking_lanes(self, before: WatchedLanes, now: float, *, in_time: bool) -> WatchedLanes:
-        """Split shared lanes whose slow or waiting handlers held up other events at the check `before` and still do.
-        Return the lanes that still block, for the next check. `in_time` is true if the watcher got the interpreter at
-        once."""
+        """Split shared queues in which slow handlers hold up events of other keys. Return the queues that still
+        block."""
+        # Slow or waiting handlers held up events at the check `before` and still do. The returned shared lanes are for
+        # the next check. `in_time` is true if the watcher got the interpreter at once.
         # Under the lock the runner of a lane takes no more events from it, and lanes are either ready or not.
         shared_lanes = {
             shared_lane: LaneProgress(shared_lane.started, len(shared_lane.queue))
@@ -197,8 +204,8 @@ class LaneScheduler:
         return WatchedLanes(now, in_time, shared_lanes)
 
     def split_if_waiting(self, shared_lane: SharedLane, now: float) -> None:
-        """Let the events behind a waiting async handler go on: split its shared lane into lanes by key, if a slot is
-        free for them."""
+        """Let events of other keys run while an async handler waits, by splitting its shared queue."""
+        # The shared lane is split into lanes by key, if a slot is free for them.
         if self._concurrency > 1 and (self.can_watch or (shared_lane.queue and self._has_free_runner)):
             with self._lock:
                 if self.can_watch:
@@ -207,23 +214,24 @@ class LaneScheduler:
 
     @under_lock
     def stop_watching(self, *, called: bool) -> bool:
-        """End the watch over shared lanes and return True, if its runner was `called` to other work or no shared lane
-        blocks other events. Return False to watch on."""
+        """End the watch over shared queues if it is not needed any more. Return False to watch on."""
+        # The watch ends, and True is returned, if its runner was `called` to other work or no shared lane blocks other
+        # events.
         # Under the lock, a lane that grows is either seen by the watcher, or a runner is called to watch it.
         self._has_watcher = not called and bool(self._list_blocking())
         return not self._has_watcher
 
     @under_lock
     def end(self, lanes: Sequence[Lane]) -> None:
-        """End lanes whose events ran together as one handler call, and offer the free slot to another runner."""
+        """End event queues whose events ran in one handler call, and offer the free slot to another runner."""
         # The lanes end and their slot gets free in one step.
         self._end(lanes)
         self._fill_slot()
 
     @under_lock
     def take(self, to: Destination, per_lane: int, most: int, now: float) -> list[Lane]:
-        """Start and return ready lanes whose next events can be handled in one list by the handler `to`. Each lane
-        gives at most `per_lane` events, and all lanes together `most`."""
+        """Start and return event queues whose next events can be handled in one list by the handler `to`."""
+        # The lanes are ready to run. Each lane gives at most `per_lane` events, and all lanes together `most`.
         joining = partial(_count_joining, to, per_lane)
         if to.limit_key is not None and self.limited is not None:
             found = self.limited.take_joining(joining, most, to.limit_key)
@@ -234,22 +242,23 @@ class LaneScheduler:
 
     @under_lock
     def hand_to_transactor(self, lane: Lane) -> None:
-        """Mark a running lane so that it goes to the transactor when it ends, because its next event has a
-        transactional handler."""
+        """Mark a running event queue because its next event must run in a transaction."""
+        # The lane goes to the transactor when it ends, because its next event has a transactional handler.
         # Read when the lane ends.
         self._transactional.add(lane)
 
     @under_lock
     def stop(self) -> None:
-        """Start no more handlers in this process. Runners exit when their current handlers have ended."""
+        """Start no more handlers in this process."""
+        # Runners exit when their current handlers have ended.
         self._stopped = True
         # Under the lock, each runner either sees the stop when it looks, or counts as idle and is called here.
         while self._call_runner():
             pass
 
     def disown(self) -> None:
-        """Give up all partitions in a forked child process, which has only a copy of them. No handler starts there and
-        nothing is saved any more."""
+        """Give up all partitions in a forked child process, which has only a copy of them."""
+        # No handler starts there and nothing is saved any more.
         # The lock may be held by a thread of the parent, which does not exist in this process.
         self._lock._at_fork_reinit()  # type: ignore[attr-defined]
         with self._lock:
@@ -260,35 +269,36 @@ class LaneScheduler:
 
     @under_lock
     def running(self) -> list[Lane]:
-        """Return the lanes (queues of one key) whose current event has a running handler, without an outcome so far."""
+        """Return the event queues whose handler runs now and has no result so far."""
         # The lock is needed because lanes start and end meanwhile.
         return [lane for lane in self._running if lane.current is not None and not lane.has_ended(lane.current)]
 
     @under_lock
     def hung_since(self) -> float | None:
-        """Detect that all runners hang outside of handlers: return the time (monotonic seconds) since which no runner
-        takes a ready lane although no handler runs, or None."""
-        # All runners are hired and busy, and none of them is in a handler: they hang somewhere else.
+        """Return the time (monotonic seconds) since which all runners hang outside of handlers, or None.
+
+        They hang if no runner takes a ready lane although no handler runs. All runners are hired and busy, and none
+        of them is in a handler: they hang somewhere else."""
         taken = self._hired >= self._concurrency and not self._idle and self._ready and not self._stopped
         handles = any(lane.current is not None and not lane.has_ended(lane.current) for lane in self._running)
         return self._moved_at if taken and not handles else None
 
     @under_lock
     def list_handling(self) -> list[Lane]:
-        """Return one lane for each handler call that runs now. A call with a list of events from several lanes counts
-        once, with its first lane."""
+        """Return one event queue for each handler call that runs now."""
+        # A call with a list of events from several lanes counts once, with its first lane.
         return [lane for lane in self._running if lane.current is not None and lane not in self._joined]
 
     def run_or_watch(self, shared_lanes: Sequence[SharedLane]) -> None:
-        """Queue shared lanes that got more events, so that runners take them. If a lane runs already, a runner is
-        called to watch whether it blocks others. The caller holds the lock."""
+        """Let runners take shared event queues that got more events. The caller holds the lock."""
+        # The shared lanes are queued. If a lane runs already, a runner is called to watch whether it blocks others.
         self.make_ready([shared_lane for shared_lane in shared_lanes if not shared_lane.running])
         if not self._has_watcher and any(shared_lane.running for shared_lane in shared_lanes):
             self._call_watcher()
 
     def make_ready(self, lanes: Sequence[Lane], *, due: bool = False) -> None:
-        """Queue lanes to be run, and call idle runners or hire new ones for them. `due`: the lanes hold parked events
-        whose time has come. The caller holds the lock."""
+        """Let event queues be run: wake idle runners or hire new ones. The caller holds the lock."""
+        # The lanes are queued to be run. `due` means that they hold parked events whose time has come.
         for lane in lanes:
             # A lane whose key the shared lane runs becomes ready when that turn ends.
             lane.is_active = not lane.partition.shared_lane.runs_key(lane.key)
@@ -299,9 +309,9 @@ class LaneScheduler:
                 return
 
     def evict_slow(self, partitions: Collection[Partition], now: float) -> None:
-        """Park (set aside) slow events of partitions with full windows, so that their cursors can move on. The caller
-        holds the lock. A running event is slow after `SLOW_AFTER` seconds. Events that wait too long for a permit are
-        parked as well."""
+        """Set aside slow events of partitions that can read no more. The caller holds the lock."""
+        # The partitions have full windows, and parking the slow events lets their cursors move on. A running event is
+        # slow after `SLOW_AFTER` seconds. Events that wait too long for a permit are parked as well.
         late = now - SLOW_AFTER
         for lane in [lane for lane in self._running if lane.started < late and lane.partition in partitions]:
             self._outcomes.evict_slow(lane)
@@ -313,28 +323,27 @@ class LaneScheduler:
                 self.limited.evict(limit_key, lane, self._outcomes.evict(lane, delay, now))
 
     def begin(self, lane: Lane, now: float) -> None:
-        """Mark a lane as running in the transactor, which handles events in transactions, rather than in a runner. The
-        caller holds the lock."""
+        """Mark an event queue as running in the transactor. The caller holds the lock."""
+        # The transactor handles events in transactions. Other lanes run in a runner.
         self._begin([lane], now)
 
     def end_transactional(self, lane: Lane) -> None:
-        """End the run of a lane in the transactor. If the lane has more events, they stay with the transactor. The
-        caller holds the lock."""
+        """End the run of an event queue in the transactor. The caller holds the lock."""
+        # If the lane has more events, they stay with the transactor.
         self._transactional.add(lane)
         self._end([lane])
         self._fill_slot()
 
     def limit(self, limited: LimitedQueue | None) -> None:
-        """Begin or end the use of handler limits: queue ready lanes in `limited`, or in the unlimited queue if
-        `limited` is None. The caller holds the lock."""
+        """Begin or end the use of rate limits for handlers. The caller holds the lock."""
+        # Ready lanes are queued in `limited`, or in the unlimited queue if `limited` is None.
         self.limited, self._ready = limited, self.unlimited if limited is None else limited
         if limited is not None:
             # A limited queue gives turns to lanes by key, so no event may wait in a shared lane.
             self._split(each.shared_lane for each in self._state.partitions.values() if not each.is_stopping)
 
     def call_runners(self, lanes: int) -> None:
-        """Wake idle runners, or hire new ones, for this number of lanes that are ready to run. The caller holds the
-        lock."""
+        """Wake idle runners, or hire new ones, for this number of ready event queues. The caller holds the lock."""
         for _ in range(min(lanes, self._concurrency)):
             if not self._call_runner() and not self._hire_runner():
                 return
@@ -344,7 +353,7 @@ class LaneScheduler:
         return bool(self._idle) or self._hired < self._concurrency
 
     def _call_runner(self) -> bool:
-        """Wake one idle runner for a lane that is ready to run. Return False if no runner is idle."""
+        # False means that no runner is idle.
         if not self._idle:
             return False
         self._idle -= 1
@@ -352,7 +361,7 @@ class LaneScheduler:
         return True
 
     def _hire_runner(self) -> bool:
-        """Start one more runner, up to `concurrency`. Return False if all of them exist already."""
+        # False means that all `concurrency` runners exist already.
         if self._hired >= self._concurrency:
             return False
         self._hired += 1
@@ -383,15 +392,15 @@ class LaneScheduler:
         return lanes
 
     def _list_blocking(self) -> list[SharedLane]:
-        """Return the running shared lanes (queues for all keys) in which other events of the partition wait behind the
-        current one."""
+        # These are the running shared lanes in which other events of the partition wait behind the current one.
         shared_lanes = (
             lane for lane in self._running if isinstance(lane, SharedLane) and not lane.partition.is_stopping
         )
         return [shared_lane for shared_lane in shared_lanes if shared_lane.queue or shared_lane.has_unreported_lanes]
 
     def _count_in_lists(self) -> int:
-        """Return the number of events from shared lanes that runners handle now in calls with a list of events."""
+        """Return the number of events from shared queues that are handled now in calls with a list."""
+        # The queues are shared lanes.
         return sum(len(lane.in_hand) for lane in self._running if isinstance(lane, SharedLane))
 
     def _end(self, lanes: Sequence[Lane]) -> None:
@@ -403,8 +412,8 @@ class LaneScheduler:
             self.make_ready(again)
 
     def _end_lane(self, lane: Lane) -> Iterable[Lane]:
-        """End the run of a lane, and return the lanes that runners go on with: the lane itself if it has more events,
-        or the lanes into which it was split."""
+        """End the run of an event queue, and return the queues that runners go on with."""
+        # These are the lane itself if it has more events, or the lanes into which it was split.
         partition = lane.partition
         self._running.discard(lane)
         if self._joined:

@@ -6,8 +6,9 @@ MAX_TYPES = 64
 
 
 class SharedLaneTypes:
-    """The event types that may occur in a shared lane: all types of the waiting events, and perhaps others. `known` is
-    None if there are too many."""
+    """The set of event types that may occur in a shared queue.
+
+    It has all types of the waiting events, and perhaps others. `known` is None if there are too many."""
 
     __slots__ = ("known",)
 
@@ -15,7 +16,8 @@ class SharedLaneTypes:
         self.known: Set[str] | None = None
 
     def add(self, types: Set[str], *, replace: bool) -> None:
-        """Record the event types of events that join the shared lane. `replace` forgets all earlier types."""
+        """Record the types of events that join the shared queue."""
+        # `replace` forgets all earlier types.
         if replace:
             self.known = types
         elif self.known is not None and not types <= self.known:

@@ -6,8 +6,9 @@ CONFIRM_WITHIN = 10
 
 
 class SplitPeriod:
-    """A period, begun by the split of a shared lane, in which new events get lanes by key at once. It doubles if the
-    last period ended just before.
+    """A period in which new events are queued by key at once, without a shared queue.
+
+    It is begun by the split of a shared lane. It doubles if the last period ended just before.
 
     A lane may be split needlessly: its runner waited for the interpreter or a processor, and its handlers never wait.
     Lanes cost several times as much as such handlers, so the first period is short. If handlers do wait, the lane is
@@ -21,7 +22,7 @@ class SplitPeriod:
         self._ends = 0.0
 
     def begin(self, now: float) -> None:
-        """Start a period without shared lanes at `now` (monotonic seconds), unless a period is active already."""
+        """Start a period without shared queues at `now` (monotonic seconds), unless one is active."""
         if self.is_active:
             return
         confirmed = now < self._ends + CONFIRM_WITHIN * self._length
@@ -30,6 +31,6 @@ class SplitPeriod:
         self.is_active = True
 
     def end_if_over(self, now: float) -> None:
-        """End the period without shared lanes if its time is over at `now` (monotonic seconds)."""
+        """End the period without shared queues if its time is over at `now` (monotonic seconds)."""
         if self.is_active and now >= self._ends:
             self.is_active = False

@@ -23,8 +23,9 @@ def _ignore(*_: object, **__: object) -> None: ...
 
 @dataclass(slots=True)
 class WakeCalls:
-    """The callbacks by which the engine wakes the other threads of the worker process. The engine's lock may be held,
-    so no callback may block or take it."""
+    """The callbacks by which the engine wakes other threads. They must not block or take its lock.
+
+    The threads belong to the same worker process. The engine's lock may be held during a call."""
 
     # Wakes the poller: there is room to read more.
     poll: Callable[[], object] = _ignore
@@ -47,8 +48,9 @@ class WakeCalls:
 
 
 class EngineState:
-    """The memory that all parts of the engine share: the lock, the owned partitions, unsaved partitions and wake-up
-    times. Every method needs `lock` to be held."""
+    """The memory that all parts of the engine share. Every method needs `lock` to be held.
+
+    It has the lock, the owned partitions, unsaved partitions and wake-up times."""
 
     def __init__(self, concurrency: int = 1) -> None:
         self.lock = Lock()
@@ -70,7 +72,8 @@ class EngineState:
         self._ticket = count()
 
     def mark_dirty(self, partition: Partition) -> None:
-        """Record that a partition has changes to save, so that the next save includes it, and wake the saver."""
+        """Record that a partition has changes to save, and wake the saver."""
+        # The next save includes the partition.
         if partition not in self.dirty:
             self.dirty.add(partition)
             self.wakes.save()
@@ -79,15 +82,17 @@ class EngineState:
             self.wakes.release()
 
     def take_dirty(self) -> list[Partition]:
-        """Remove and return all partitions that have something to save. Left out are partitions in which a
-        transactional handler runs, because its transaction saves them, and partitions that a lane touched after their
-        release was gathered."""
+        """Remove and return all partitions that have something to save."""
+        # Partitions in which a transactional handler runs are left out, because its transaction saves them. Partitions
+        # that a lane touched after their release was gathered are left out too.
         dirty = [each for each in self.dirty if not each.lost and not each.in_transaction and self._is_current(each)]
         self.dirty.clear()
         return dirty
 
     def drop(self, partition: Partition) -> None:
-        """Remove a released or lost partition from memory, unless this process has claimed it again meanwhile."""
+        """Remove a released or lost partition from memory.
+
+        It stays if this process has claimed it again meanwhile."""
         if self._is_current(partition):
             del self.partitions[partition.number]
 
@@ -95,16 +100,17 @@ class EngineState:
         return self.partitions.get(partition.number) is partition
 
     def wake(self, partition: Partition, key: Key) -> None:
-        """Schedule a look at the parked rows of a key for the time at which the first of them may run, if there is such
-        a time."""
+        """Schedule a check of a key's set-aside events for the time at which the first may run."""
+        # Nothing is scheduled if there is no such time.
         chain = partition.parked.chains.get(key)
         at = chain.wakes_at() if chain else None
         if at is not None:
             heapq.heappush(self._wakeups, (at, next(self._ticket), partition, partition.incarnation, key))
 
     def pop_wakeup(self, now: float) -> tuple[Partition, Key] | None:
-        """Remove and return the next partition and key with parked rows to run at `now` (monotonic seconds), or None.
-        If handlers of the partition may not start yet, the key comes again `RECHECK_AFTER` seconds later."""
+        """Remove and return the next partition and key with set-aside events to run at `now`, or None."""
+        # `now` is in monotonic seconds. If handlers of the partition may not start yet, the key comes again
+        # `RECHECK_AFTER` seconds later.
         while self._wakeups and self._wakeups[0][0] <= now:
             _, _, partition, incarnation, key = heapq.heappop(self._wakeups)
             if key not in partition.parked.chains or partition.incarnation != incarnation or partition.is_stopping:
@@ -115,23 +121,22 @@ class EngineState:
         return None
 
     def put_back_rows(self, partition: Partition, key: Key, rows: list[ParkedRow]) -> None:
-        """Mark parked rows of a key that were loaded, but are not run, as waiting again, and schedule the time at which
-        they may run."""
+        """Mark loaded but unused set-aside events of a key as waiting again."""
+        # The time at which these parked rows may run is scheduled.
         for row in rows:
             row.put_back()
         self.wake(partition, key)
 
     def wake_next_trials(self) -> None:
-        """Schedule the keys with suspect rows (events that may have killed a process) whose turn to be charged and run
-        has come, and wake the poller."""
+        """Schedule the keys whose events may have killed a process and have their turn to run now. Wake the poller."""
+        # The rows of these suspects are charged before they run.
         if self.charges.waiting:
             for partition, key in self.charges.take_next_trials():
                 self.wake(partition, key)
             self.wakes.interrupt_poller()
 
     def park_followers(self, partition: Partition, keys: Sequence[Key]) -> None:
-        """Park the events that wait in memory and belong to these keys, because an earlier event of their key is found
-        to block them."""
+        """Set aside (park) the waiting events of these keys, because an earlier event blocks them."""
         for key in keys:
             lane, chain = partition.lanes.get(key), partition.parked.chains.get(key)
             if lane is not None and chain is not None and lane.queue and not chain.caught_up():
@@ -139,10 +144,10 @@ class EngineState:
                 self.mark_dirty(partition)
 
     def awaits_saves(self) -> bool:
-        """Return True if a save may give the poller more to do, because there is a backlog of records or parked rows
-        wait for a time."""
+        """Return True if the next save may give the poller more to do."""
+        # There is a backlog of records, or parked rows wait for a time.
         return self.backlog or bool(self._wakeups)
 
     def next_wakeup(self) -> float | None:
-        """Return the earliest time, in monotonic seconds, at which parked rows of a key may run, or None."""
+        """Return the earliest time (monotonic seconds) at which set-aside events may run, or None."""
         return self._wakeups[0][0] if self._wakeups else None

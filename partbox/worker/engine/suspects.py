@@ -8,9 +8,11 @@ from partbox.protocol.rows import StoredRow
 
 @dataclass(slots=True)
 class Suspects:
-    """The records of one partition that may have killed its last owner: new records, at most its window of them, up to
-    the last id that it had read, all in the first uncut page, as it cannot have had later ones (DESIGN 7, poison).
-    `left` is the number that may still come. The caller holds the lock."""
+    """The records that may have killed a partition's last owner. The caller holds the lock.
+
+    They are new records, at most the partition's window of them, up to the last id that the owner had read. All are in
+    the first uncut page, as the owner cannot have had later ones (DESIGN 7, poison). `left` is the number that may
+    still come."""
 
     # Rows that a dead owner had charged, and this owner has not.
     _accused: set[int] = field(default_factory=set)
@@ -19,23 +21,25 @@ class Suspects:
     left: int = 0
 
     def begin(self, until: int | None, window: int) -> None:
-        """Decide which new records of a partition are suspects: all up to the id `until`, which a dead owner may have
-        read. `until` is None if the last owner did not die."""
+        """Decide which new records of a partition may have killed its last owner."""
+        # All records up to the id `until`, which a dead owner may have read, are suspects. `until` is None if the last
+        # owner did not die.
         self._until = until or 0
         self.left = window if self._until else 0
 
     def note_reread(self) -> None:
-        """Record that the partition was read anew: from now on, a parked row stored as started was started by this
-        process, and not by a dead one."""
+        """Record that the partition was read again, so that started events were started by this process."""
+        # From now on, a parked row stored as started was started by this process, and not by a dead one.
         self._first_incarnation = False
 
     def includes(self, record_id: int) -> bool:
-        """Return True if the new record with this id may have killed the partition's last owner."""
+        """Return True if this new record may have killed the partition's last owner."""
         return self.left > 0 and record_id <= self._until
 
     def mark_suspect(self, stored: StoredRow, row: ParkedRow) -> None:
-        """Mark a parked row that may have killed a process (suspect), or was stored as started by a dead one (accused).
-        Ignore a charge made by this process."""
+        """Mark a set-aside event if it may have killed a process (suspect) or ran at a death (accused)."""
+        # A parked row is accused if it was stored as started by a dead process. A charge made by this process is
+        # ignored.
         if stored.started and self._first_incarnation:
             self._accused.add(row.id)
         accused = stored.started and row.id in self._accused
@@ -44,7 +48,7 @@ class Suspects:
             row.mark_suspect(accused=accused)
 
     def charged(self, row: ParkedRow) -> None:
-        """Record that an attempt of this row was committed before its run (its charge), so that the attempt counts for
-        this owner from now on."""
+        """Record that an attempt of this event was saved before its run."""
+        # The committed attempt (the charge of the row) counts for this owner from now on.
         row.attempts += 1
         self._accused.discard(row.id)

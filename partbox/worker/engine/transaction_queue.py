@@ -14,8 +14,10 @@ EventFilter = Callable[[DeliveredEvent], bool]
 
 @dataclass(slots=True)
 class _PartitionQueue:
-    """The lanes of one partition that wait for the transactor: lanes with a new event at the head, by its id, and lanes
-    with a parked event."""
+    """The events of one partition that wait to run in a transaction, in one queue per key.
+
+    There are lanes with a new event at the head, by its id, and lanes with a parked event. They wait for the
+    transactor."""
 
     new: dict[int, Lane] = field(default_factory=dict)
     parked: dict[Lane, None] = field(default_factory=dict)
@@ -31,9 +33,9 @@ class _PartitionQueue:
         return min((lane.queue[0].id for lane in (*self.new.values(), *self.parked) if lane.queue), default=None)
 
     def take(self, partition: Partition, taken: Container[int], fits: EventFilter | None) -> Lane | None:
-        """Remove and return a lane whose first event may run in the transaction now, or None: a parked event that the
-        saved cursor has passed, or the new event next in line. Otherwise the save of the transaction would not pass it
-        (DESIGN 6)."""
+        """Remove and return an event queue whose first event may run in the transaction now, or None."""
+        # The event is a parked event that the saved cursor has passed, or the new event next in line. Otherwise the
+        # save of the transaction would not pass it (DESIGN 6).
         for lane in self.parked:
             head = lane.queue[0] if lane.queue else None
             if head is None or head.parked is None or not partition.parked.is_passed(head.parked):
@@ -48,7 +50,9 @@ class _PartitionQueue:
         return self.new.pop(id) if fits is None or fits(waiting.queue[0]) else None
 
     def take_stale(self) -> list[Lane]:
-        """Remove and return the lanes whose first event has been parked or read again since they joined the queue."""
+        """Remove and return event queues whose first event has been set aside or read again meanwhile.
+
+        It was parked or read again since the lane joined the queue."""
         new = [id for id, lane in self.new.items() if not (lane.queue and _is_new(lane.queue[0], id))]
         parked = [lane for lane in self.parked if not lane.queue or lane.queue[0].parked is None]
         for lane in parked:
@@ -57,27 +61,28 @@ class _PartitionQueue:
 
 
 class TransactionQueue:
-    """The queue of lanes whose next event must run in a transaction, by partition; the first partition has the next
-    turn. The caller holds the lock."""
+    """The events that wait to run in a transaction, in queues by key and partition. The caller holds the lock.
+
+    They are held by partition; the first partition has the next turn."""
 
     def __init__(self) -> None:
         self._queues: dict[Partition, _PartitionQueue] = {}
 
     def __bool__(self) -> bool:
-        """Return True if a lane may wait for the transactor. This is safe without the lock."""
+        """Return True if events may wait for a transaction. This is safe without the lock."""
         return bool(self._queues)
 
     def add(self, lane: Lane) -> None:
-        """Add a lane to the queue for the transactor, because its first event has a transactional handler."""
+        """Add an event queue whose first event must run in a transaction."""
+        # The event has a transactional handler, so the lane waits for the transactor.
         self._queues.setdefault(lane.partition, _PartitionQueue()).add(lane)
 
     def clear(self) -> None:
-        """Remove all lanes from the queue for the transactor, because their events will be read again."""
+        """Remove all event queues, because their events will be read again."""
         self._queues.clear()
 
     def put_lowest_first(self) -> int | None:
-        """Give the next turn to the partition whose waiting events have the lowest record id. Return that id, or None
-        if nothing waits."""
+        """Give the next turn to the partition with the lowest waiting record id. Return that id or None."""
         heads = {partition: queue.lowest_id() for partition, queue in self._queues.items()}
         found = [(id, partition) for partition, id in heads.items() if id is not None]
         if not found:
@@ -87,20 +92,19 @@ class TransactionQueue:
         return id
 
     def move_to_front(self, partition: Partition) -> None:
-        """Give this partition the next turn in the transactor, if it has lanes that wait."""
+        """Give this partition the next turn for a transaction, if events of it wait."""
         if partition in self._queues:
             self._queues = {partition: self._queues[partition]} | self._queues
 
     def move_to_back(self, partitions: Iterable[Partition]) -> None:
-        """Give these partitions the last turns in the transactor, so that waiting lanes of other partitions come
-        first."""
+        """Give these partitions the last turns, so that waiting event queues of other partitions come first."""
         for partition in partitions:
             if partition in self._queues:
                 self._queues[partition] = self._queues.pop(partition)
 
     def take(self, taken: TakenRecords, fits: EventFilter | None = None) -> Lane | None:
-        """Remove and return a lane whose first event may run in the current transaction, after the records in `taken`.
-        None means that there is none. `fits` restricts the events."""
+        """Remove and return an event queue whose first event may run in the current transaction, or None."""
+        # The event runs after the records in `taken`. `fits` restricts the events.
         for partition, queue in list(self._queues.items()):
             if partition.is_stopping or not (queue.new or queue.parked):
                 del self._queues[partition]
@@ -112,12 +116,12 @@ class TransactionQueue:
         return None
 
     def partitions(self) -> list[Partition]:
-        """Return the partitions that have lanes waiting for the transactor, in the order of their turns."""
+        """Return the partitions with events that wait for a transaction, in the order of their turns."""
         return list(self._queues)
 
     def take_stale(self) -> list[Lane]:
-        """Remove and return the lanes whose first event has been parked or read again since they joined the queue, so
-        that they need not wait."""
+        """Remove and return event queues whose first event was set aside or read again, so that they stop waiting."""
+        # The event was parked or read again since the lane joined the queue.
         return [lane for queue in self._queues.values() for lane in queue.take_stale()]
 
 

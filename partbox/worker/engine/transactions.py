@@ -29,8 +29,9 @@ from partbox.worker.engine.transaction_queue import TransactionQueue
 
 
 class Stage(Enum):
-    """The stage of a transaction in which handlers run, from their start to the commit or failure, and whether a lost
-    connection has ruined it."""
+    """The stage of a database transaction in which handlers run, from their start to commit or failure.
+
+    It also tells whether a lost connection has ruined the transaction."""
 
     RUNNING = "running"
     ENDING = "ending"
@@ -49,12 +50,15 @@ _NEXT = {
 
 
 class CalledOffError(Exception):
-    """The error that keeps a transaction from being committed, because its events were read anew or now belong to
-    another owner."""
+    """The error that keeps a transaction from being committed.
+
+    Its events were read anew or now belong to another owner."""
 
 
 class RunOutcome(NamedTuple):
-    """The result of an event that has run in a transaction: its lane, and its verdict, or None if the event is done."""
+    """The result of an event that has run in a transaction.
+
+    It has the event's lane, and its verdict, or None if the event is done."""
 
     lane: Lane
     event: DeliveredEvent
@@ -62,8 +66,9 @@ class RunOutcome(NamedTuple):
 
 
 class OpenTransaction:
-    """The state of one transaction in which handlers run: its stage, lanes, events and outcomes. `conn`, `me` and
-    `kind` are opaque values of the transactor."""
+    """The state of one transaction in which handlers run.
+
+    It has its stage, lanes, events and outcomes. `conn`, `me` and `kind` are opaque values of the transactor."""
 
     __slots__ = ("conn", "judged", "kind", "lanes", "last", "me", "stage", "taken", "undone_partition")
 
@@ -83,14 +88,16 @@ class OpenTransaction:
         self.last: dict[Partition, int] = {}
 
     def enter(self, stage: Stage) -> None:
-        """Move the transaction to its next stage. Only the transitions that the stages allow are valid."""
+        """Move the transaction to its next stage."""
+        # Only the transitions that the stages allow are valid.
         assert stage in _NEXT[self.stage], f"{self.stage} -> {stage}"
         self.stage = stage
 
 
 class Transactions:
-    """The operations of the transactor, which runs handlers and saves their progress in one transaction. Each is one
-    critical section: other threads lose, save and condemn meanwhile."""
+    """The operations for running handlers and saving their progress in one database transaction.
+
+    The transactor uses them. Each is one critical section: other threads lose, save and condemn meanwhile."""
 
     def __init__(self, state: EngineState, outcomes: Outcomes, scheduler: LaneScheduler) -> None:
         self._state = state
@@ -113,21 +120,22 @@ class Transactions:
 
     @property
     def waiting(self) -> bool:
-        """True if a lane (queue of one key) waits for the transactor, as its next event needs a transaction. Needs no
-        lock."""
+        """True if events wait for a transaction to run in. Needs no lock."""
+        # A lane (queue of one key) waits for the transactor, as its next event needs a transaction.
         return bool(self._queue)
 
     @under_lock
     def set_connection(self, conn: Any, me: UUID | None) -> None:
-        """Let transactions run on this connection, as worker instance `me`, after all partitions were read anew."""
+        """Let transactions run on this connection, as worker instance `me`."""
+        # All partitions were read anew before.
         # Lanes of a failed transaction end here or in `failed`, never in both.
         self._conn, self._me = conn, me
         self._end_lanes()
 
     @under_lock
     def suspend(self) -> bool:
-        """Keep transactions from beginning or committing until a connection is set again. Return True if the current
-        one commits first and must be awaited."""
+        """Stop transactions until a connection is set again. Return True if the current one must be awaited."""
+        # No transaction begins or commits meanwhile, except a current one that commits first.
         self._conn = None
         self._queue.clear()
         current = self._current
@@ -138,8 +146,8 @@ class Transactions:
 
     @under_lock
     def defer_close(self, conn: Any) -> bool:
-        """Return True if a transaction still uses this connection, which must not be closed yet. `end` then returns the
-        connection for closing."""
+        """Return True if a transaction still uses this connection, which must not be closed yet."""
+        # `end` then returns the connection for closing.
         if self._current is None or self._current.conn is not conn:
             return False
         # Under the lock the current transaction cannot end in between, and leave the connection open.
@@ -148,7 +156,7 @@ class Transactions:
 
     @under_lock
     def begin(self) -> OpenTransaction | None:
-        """Begin a transaction in which transactional handlers run. Return None if there is no connection."""
+        """Begin a transaction in which handlers run. Return None if there is no connection."""
         if self._conn is None or self._me is None:
             return None
         # Under the lock, no thread takes the connection away between the check and its use.
@@ -157,8 +165,8 @@ class Transactions:
 
     @under_lock
     def start_next(self, transaction: OpenTransaction, now: float) -> tuple[Lane, DeliveredEvent] | None:
-        """Take the next waiting event that may run in this transaction, and record its start. Return its lane and the
-        event, or None if there is none."""
+        """Take the next waiting event that may run in this transaction. Return its queue and the event, or None."""
+        # The start of the event is recorded.
         if transaction.stage is Stage.CONDEMNED:
             return None
         # Under the lock no thread saves, drains or loses the partition between the choice and the start.
@@ -180,8 +188,8 @@ class Transactions:
 
     @under_lock
     def ran(self, transaction: OpenTransaction, judged: RunOutcome) -> None:
-        """Record that the handler of an event in this transaction has ended. The outcome counts only when the
-        transaction ends."""
+        """Record that the handler of an event in this transaction has ended."""
+        # The outcome counts only when the transaction ends.
         transaction.judged.append(judged)
         lane, event, verdict = judged
         # The event does not run any more, even if the transaction fails.
@@ -197,8 +205,8 @@ class Transactions:
 
     @under_lock
     def note_undone(self, transaction: OpenTransaction, lane: Lane, event: DeliveredEvent) -> bool:
-        """Record that the effects of an event's handler were rolled back, so that the caller puts the event back.
-        Return False if the event was parked while it ran."""
+        """Record that an event's effects were rolled back. Return False if the event was set aside while it ran."""
+        # If the result is True, the caller puts the event back. An event that was set aside is parked.
         # An event is parked or put back, not both. If it is not parked, the caller puts it back and picks no other
         # event, and its partition has the next turn.
         if lane.parked_running is event:
@@ -209,8 +217,9 @@ class Transactions:
 
     @under_lock
     def note(self, transaction: OpenTransaction, now: float) -> list[PartitionSave]:
-        """Record the outcomes of all events of a transaction, and return the saves to commit with it. Raise
-        CalledOffError if the transaction must not commit. Raise RuntimeError if a cursor would not pass the effects."""
+        """Record the results of all events of a transaction, and return the saves to commit with it."""
+        # CalledOffError is raised if the transaction must not commit. RuntimeError is raised if a cursor would not pass
+        # the effects.
         if transaction.stage is Stage.CONDEMNED:
             raise CalledOffError("a connection was lost meanwhile")
         for lane, _, _ in transaction.judged:
@@ -230,13 +239,13 @@ class Transactions:
 
     @under_lock
     def saved(self, transaction: OpenTransaction) -> None:
-        """Record that the save statement of the transaction has been answered, so that its commit comes next."""
+        """Record that the save statement of the transaction was answered, so that its commit comes next."""
         transaction.enter(Stage.SAVED)
 
     @under_lock
     def note_committed(self, transaction: OpenTransaction, saves: list[PartitionSave], now: float) -> None:
-        """Record that the transaction is committed with these saves, end its lanes, and let the saver save their
-        partitions again."""
+        """Record that the transaction is committed with these saves, and end its event queues."""
+        # The saver may then save their partitions again.
         note_committed(self._state, saves, now)
         partitions, undone_partition = _partitions_of(transaction), transaction.undone_partition
         for partition in partitions if undone_partition is None else {*partitions, undone_partition}:
@@ -253,8 +262,9 @@ class Transactions:
 
     @under_lock
     def failed(self, transaction: OpenTransaction) -> Stage:
-        """Stop all transactions after a rollback, or after a COMMIT without an answer, until the saved cursors are
-        read. Return the stage in which this one failed, or CONDEMNED if `suspend` waits for its end."""
+        """Stop all transactions after a rollback or an unanswered COMMIT. Return the stage in which this one failed."""
+        # Transactions stay stopped until the saved cursors are read. CONDEMNED is returned if `suspend` waits for the
+        # end of this transaction.
         if transaction.stage in (Stage.ENDING, Stage.SAVED):
             for lane, event, _ in transaction.judged:
                 lane.partition.progress.unfinish(event.id)
@@ -275,8 +285,8 @@ class Transactions:
 
     @under_lock
     def end(self, transaction: OpenTransaction) -> Any:
-        """Record that the transaction is over. Return the connection that must be closed now, because its closing had
-        to wait for the transaction, or None."""
+        """Record that the transaction is over. Return the connection that must be closed now, or None."""
+        # The closing of the connection had to wait for the transaction.
         transaction.enter(Stage.OVER)
         self._current = None
         closing, self._conn_to_close = self._conn_to_close, None
@@ -284,22 +294,22 @@ class Transactions:
 
     @under_lock
     def put_lowest_first(self) -> int | None:
-        """Give the next turn in the transactor to the partition whose waiting events have the lowest record id. Return
-        that id, or None."""
+        """Give the next transaction to the partition with the lowest waiting record id. Return that id or None."""
         return self._queue.put_lowest_first()
 
     @under_lock
     def evict_slow(self, now: float) -> None:
-        """Park slow events of partitions that have lanes waiting for the transactor, and end the waiting lanes whose
-        first event was parked or read again."""
+        """Set aside slow events of partitions with events that wait for a transaction."""
+        # The slow events are parked. Waiting lanes whose first event was parked or read again are ended.
         self._scheduler.evict_slow(self._queue.partitions(), now)
         for lane in self._queue.take_stale():
             self._scheduler.begin(lane, now)
             self._scheduler.end_transactional(lane)
 
     def queue_lane(self, lane: Lane) -> None:
-        """Queue a lane for the transactor if its first event has a transactional handler, and for runners otherwise.
-        The caller holds the lock."""
+        """Make an event queue wait for a transaction if its first event needs one, or for a runner. The caller holds
+        the lock."""
+        # A lane whose first event has a transactional handler goes to the transactor.
         if self.is_transactional(lane.queue[0]):
             self._queue.add(lane)
             self._state.wakes.transact()
@@ -307,8 +317,7 @@ class Transactions:
             self._scheduler.make_ready([lane])
 
     def _fits_kind(self, transaction: OpenTransaction, event: DeliveredEvent) -> bool:
-        """Return True if the event can run in this transaction, which has one connection and therefore one kind of
-        handler."""
+        # A transaction has one connection and therefore one kind of handler.
         return self.kind_of is None or self.kind_of(event) == transaction.kind
 
     def _end_lanes(self) -> None:

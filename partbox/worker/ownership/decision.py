@@ -13,9 +13,10 @@ from partbox.worker.engine.phase import Phase
 
 
 class Decision(NamedTuple):
-    """The changes of owned partitions that a check of the database requires. `taken`: tenures with another owner or
-    none. `surplus`: partitions assigned to others, which must drain. `unknown`: owned, not held, with epochs.
-    `may_claim`: an assigned partition is free."""
+    """The changes of partition ownership that a check of the database requires.
+
+    `taken`: tenures with another owner or none. `surplus`: partitions assigned to others, which must drain. `unknown`:
+    owned, not held, with epochs. `may_claim`: an assigned partition is free."""
 
     taken: list[Tenure]
     surplus: list[int]
@@ -24,8 +25,8 @@ class Decision(NamedTuple):
 
 
 def decide(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]) -> Decision:
-    """Compare the partitions in the database with the owned partitions in memory, and return the changes to make. Read
-    `tenures` later than `rows`, as some may be released meanwhile."""
+    """Compare the partition owners in the database with memory, and return the changes to make."""
+    # Read `tenures` later than `rows`, as some may be released meanwhile.
     seen = {row.partition: row for row in rows}
     mine = [each for each in tenures if each.phase is not Phase.LOST]
     taken = [each.tenure for each in mine if not each.is_releasing and not _is_owned(each.tenure, seen)]
@@ -36,9 +37,10 @@ def decide(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]) -> Dec
 
 
 def find_stale(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]) -> dict[int, int]:
-    """Return the partitions whose parked rows have changed in the database since they were loaded, with the versions to
-    load."""
-    # The rows were changed by a command, or could not be loaded before.
+    """Return the partitions whose failed events have changed in the database since they were loaded.
+
+    Their parked rows have changed. The versions to load are returned with the partitions. The rows were changed by a
+    command, or could not be loaded before."""
     known = {
         each.tenure.number: each.parked_version for each in tenures if each.phase in (Phase.LOADING, Phase.RUNNING)
     }
@@ -50,8 +52,8 @@ def find_stale(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]) ->
 
 
 def merge_limits(given: Mapping[str, OperatorBounds], declared: Mapping[str, Limit]) -> dict[str, Limit]:
-    """Return the handler limits that result from the operators' settings `given` over the `declared` limits. None keeps
-    a declared bound, and infinity removes it."""
+    """Return the handler limits that result from operators' settings `given` over the `declared` limits."""
+    # None keeps a declared bound, and infinity removes it.
     found = {}
     for handler, (rate, at_once) in given.items():
         of = declared.get(handler, Limit())

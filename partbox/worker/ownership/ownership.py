@@ -29,9 +29,10 @@ TAKEOVER = (
 
 
 class Tick(NamedTuple):
-    """The result of a check of the partitions in the database: a check for new records, the partitions with a due
-    parked row, and seconds to the next one. Empty for a process without an identity. `is_calm`: nothing has changed
-    since the last check."""
+    """The result of one periodic check of the partitions in the database.
+
+    It has a check for new records, the partitions with a due parked row, and the seconds to the next one. It is empty
+    for a process without an identity. `is_calm`: nothing has changed since the last check."""
 
     idle_check: IdleCheck | None
     due: list[int]
@@ -42,9 +43,11 @@ class Tick(NamedTuple):
 
 
 class Ownership:
-    """The partitions that one worker process owns under its instance id; under another id, all are lost. Only the
-    poller's thread uses it, except for `drop_refused`. `claimed` is called with the saved floor of each partition taken
-    up or claimed."""
+    """The partitions that one worker process owns, and the code that claims and releases them.
+
+    They are owned under the instance id of the process; under another id, all are lost. Only the poller's thread uses
+    this class, except for `drop_refused`. `claimed` is called with the saved floor of each partition taken up or
+    claimed."""
 
     def __init__(self, context: Context, claimed: Callable[[int], object]) -> None:
         self._context = context
@@ -71,23 +74,23 @@ class Ownership:
 
     @property
     def is_outdated(self) -> bool:
-        """True if the supervisor has given this process another instance id or revoked its id, so that the owned
-        partitions must be read again."""
+        """True if the owned partitions must be read again, because this process has another instance id."""
+        # The supervisor has given it another id, or has revoked its id.
         return self._slot.version != self._engine.version
 
     @property
     def is_replanned(self) -> bool:
-        """True if partitions may have been reassigned or changed: the supervisor has made a plan since the last check,
-        or another process announced a change."""
+        """True if partitions may have been reassigned or changed since the last check."""
+        # The supervisor has made a plan since then, or another process announced a change.
         return self._wakeup.has_changes or self._slot[PLAN_COUNT] != self._plan_count
 
     def resume(self, conn: Connection[Any]) -> None:
-        """Read from the database which partitions this process owns, and continue from their saved cursors, on a new
-        connection or under a new identity.
+        """Read from the database which partitions this process owns, and continue from their saved positions.
 
         Statements of the lost connection may still arrive, so the epochs are raised (⛨ DESIGN 4). An answer may have
         been lost, so the epochs in memory prove nothing, but no other process can have owned a partition under this
         identity."""
+        # This happens on a new connection or under a new identity.
         version, self.me = self._slot.version, self._slot.instance
         # The server may have crashed since, and may draw the same ids again.
         self._idle_check = self._last_check = None
@@ -113,8 +116,9 @@ class Ownership:
                 return rows
 
     def tick(self, conn: Connection[Any], listed: Iterable[int] = ()) -> Tick:
-        """Check the partitions in the database, and claim, drain and drop partitions as it requires. The same statement
-        looks whether any of the `listed` transactions have ended."""
+        """Check in the database which partitions this process should own, and claim or release them accordingly."""
+        # Partitions are claimed, drained and dropped. The same statement looks whether any of the `listed` transactions
+        # have ended.
         self._plan_count, self._wakeup.has_changes = self._slot[PLAN_COUNT], False
         if self.me is None:
             return Tick(None, [], None, False, False)
@@ -149,13 +153,14 @@ class Ownership:
         return self._digest if self._claims.settled else None
 
     def drain_all(self) -> None:
-        """Begin to release all partitions because this process will end. A partition that cannot drain yet needs
-        another call."""
+        """Begin to release all partitions because this process will end."""
+        # A partition that cannot drain yet needs another call.
         self._claims.drain_all(time.monotonic())
 
     def note_leaving(self, conn: Connection[Any]) -> None:
-        """Record once in the database that this process will end on purpose, so that its events are not suspected of
-        killing it. The supervisor records the same, unless it died."""
+        """Record once in the database that this process ends on purpose.
+
+        Its events are then not suspected of killing it. The supervisor records the same, unless it died."""
         if self.me is not None and self._leaving_noted != self.me:
             instances.leave(conn, self._schema, self.me)
             self._leaving_noted = self.me
@@ -165,8 +170,8 @@ class Ownership:
         self._report_lost(self._claims.lose(tenures))
 
     def drop_refused(self, tenures: Sequence[Tenure]) -> None:
-        """End the ownership of partitions about which the database refused a write because others own them by now (⛨
-        DESIGN 5), and report it. Any thread that writes may call this."""
+        """Give up partitions after the database has refused a write because other processes own them."""
+        # The loss is reported (⛨ DESIGN 5). Any thread that writes may call this.
         self._observers.refused(len(tenures))
         text = "the fence refused a write about %s (%s), owned by others by now: nothing of it was written"
         self._context.log_partitions("fence_rejection", text, [tenure.number for tenure in tenures])
@@ -182,8 +187,7 @@ class Ownership:
                 self._context.log_partitions(name, text, numbers)
 
     def _apply_decision(self, conn: Connection[Any], me: UUID, rows: Sequence[TickPartition]) -> None:
-        """Carry out the changes of partitions that `rows` require: drop, drain, take up, claim, load, in this order, as
-        a partition may be lost and found in one check."""
+        # The order is: drop, drain, take up, claim, load, as a partition may be lost and found in one check.
         decision = decide(rows, self._claims.owned())
         if decision.taken:
             # In another table this process owns nothing, so check first that the table is the right one (⛨ DESIGN 4).
@@ -212,8 +216,9 @@ class Ownership:
             self._on_claimed(row.floor_id)
 
     def _load_parked(self, conn: Connection[Any], versions: dict[int, int]) -> None:
-        """Load the parked rows and their versions of partitions whose claim has committed (EVIDENCE B6). Rows that a
-        save may have changed meanwhile are loaded again. If all tries fail, a later check finds the old version."""
+        """Load the failed events of newly claimed partitions from the database."""
+        # The parked rows are loaded with their versions, after the claim has committed (EVIDENCE B6). Rows that a save
+        # may have changed meanwhile are loaded again. If all tries fail, a later check finds the old version.
         numbers = list(versions)
         for _ in range(LOAD_TRIES):
             if not numbers:

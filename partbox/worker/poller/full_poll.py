@@ -35,8 +35,8 @@ T = TypeVar("T")
 
 @contextmanager
 def prefetch(call: Callable[[], T]) -> Iterator[Future[T]]:
-    """Run `call` in a new thread while the `with` block runs, and yield a future of its result. Leaving the block waits
-    for the call to end. A thread per call costs less than 0.1 ms and leaves nothing to stop."""
+    """Run `call` in a new thread during the `with` block, and yield a future of its result."""
+    # Leaving the block waits for the call to end. A thread per call costs less than 0.1 ms and leaves nothing to stop.
     future: Future[T] = Future()
 
     def run() -> None:
@@ -54,8 +54,9 @@ def prefetch(call: Callable[[], T]) -> Iterator[Future[T]]:
 
 
 class RecordIds(Sequence[tuple[int, int]]):
-    """A lazy sequence of the (partition, id) pairs of the rows read by a poll. Each pair is built on access, because
-    most observers only take the length."""
+    """A lazy sequence of the (partition, id) pairs of the rows that a poll has read.
+
+    Each pair is built on access, because most observers only take the length."""
 
     __slots__ = ("_rows",)
 
@@ -70,8 +71,10 @@ class RecordIds(Sequence[tuple[int, int]]):
 
 
 class PollRequest(NamedTuple):
-    """The parameters of one query for event records with ids above `lo` and up to `hi`. `cursors` and `asks` are in the
-    order of `credit.partitions`. `alone`: the partitions were just claimed by this process."""
+    """The parameters of one query for event records with ids above `lo` and up to `hi`.
+
+    `cursors` and `asks` are in the order of `credit.partitions`. `alone`: the partitions were just claimed by this
+    process."""
 
     credit: Credit
     cursors: list[Cursor]
@@ -84,8 +87,9 @@ class PollRequest(NamedTuple):
 
 
 class FullReader:
-    """The reader of pages of event records for any set of partitions, including partitions with a backlog. `is_calm` is
-    True while the last page was small enough for a quick poll."""
+    """A reader of event records, page by page, that also handles partitions with a backlog.
+
+    It reads any set of partitions. `is_calm` is True while the last page was small enough for a quick poll."""
 
     def __init__(self, context: Context, payloads: PayloadFetcher) -> None:
         self._credits = context.engine.credits
@@ -97,26 +101,27 @@ class FullReader:
         self.forget()
 
     def forget(self) -> None:
-        """Forget the size of the last page that was read, because the next poll does not continue from it."""
+        """Forget how large the last page was."""
+        # The next poll does not continue from that page.
         self.is_calm = True
         self._is_dense = False
 
     def take_credit(self, partitions: list[Partition]) -> Credit:
-        """Return the credit for the next poll: how many records each of the partitions may receive. Events that have
-        blocked a partition for too long are parked (set aside in rows of their own)."""
+        """Return how many records each of the partitions may receive in the next poll."""
+        # Events that have blocked a partition for too long are parked, which means set aside in rows of their own.
         credit = self._credits.ask(partitions)
         self.evict_slow(credit.blocked_by_slow)
         return credit
 
     def evict_slow(self, blocked_by_slow: Collection[Partition]) -> None:
-        """Park (set aside in rows of their own) the events whose handlers have run for too long in the partitions
-        `blocked_by_slow`."""
+        """Set aside events whose handlers have run for too long, in the partitions `blocked_by_slow`."""
+        # Each such event gets a row of its own (it is parked), and the partition can go on.
         if blocked_by_slow:
             self._credits.evict_slow(blocked_by_slow, time.monotonic())
 
     def build_request(self, horizon: Horizon, credit: Credit, *, alone: bool) -> PollRequest:
-        """Build the query parameters for the next poll of the partitions in `credit`. `alone`: the partitions were just
-        claimed by this process, and share no page with its other partitions yet."""
+        """Build the query parameters for the next poll of the partitions in `credit`."""
+        # `alone`: the partitions were just claimed by this process, and share no page with its other partitions yet.
         shared = None if alone else horizon.shared
         cursors = cursors_of(credit.partitions)
         asks = [cursor.ask(room, shared) for cursor, room in zip(cursors, credit.rooms, strict=True)]
@@ -132,9 +137,8 @@ class FullReader:
         request: PollRequest,
         may_continue: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Read pages of records until a page brings little or `may_continue` returns False, fetching the next page
-        while the current page is handed over. Return True if any records came. Only the calling thread moves
-        cursors."""
+        """Read pages of records until a page brings little or `may_continue` returns False. Return True if any came."""
+        # The next page is fetched while the current page is handed over. Only the calling thread moves cursors.
         (polled, asked_at), came = self._fetch_page(conn, request), False
         while True:
             fetched, moved = self._move_cursors(conn, horizon, request, polled, asked_at)
@@ -152,8 +156,8 @@ class FullReader:
             request, (polled, asked_at) = next_request, next_page.result(0)
 
     def _next_request(self, horizon: Horizon, request: PollRequest) -> PollRequest | None:
-        """Return the request for the next page if a dense backlog remains and memory has room for half a page.
-        Otherwise return None, which ends the reading."""
+        """Return the request for the next page of a backlog, or None to stop reading."""
+        # Reading goes on only if a dense backlog remains and memory has room for half a page.
         if request.sweep_plan is None or not self._is_dense:
             return None
         credit = self.take_credit(request.credit.partitions)
@@ -163,9 +167,9 @@ class FullReader:
         return None if next_request.sweep_plan is None else next_request
 
     def _fetch_page(self, conn: Connection[Any], request: PollRequest) -> tuple[PolledPage, float]:
-        """Fetch a page of records, and return it with the time at which the statement was sent (monotonic seconds). Any
-        thread may run this, one at a time. A timeout halves the next credit: the page may have been too large for the
-        line."""
+        """Fetch a page of records. Return it with the time when the query was sent (monotonic seconds)."""
+        # Any thread may run this, one at a time. A timeout halves the next credit, because the page may have been too
+        # large for the line.
         credit, _, asks, shared, lo, hi, sweep_plan, _ = request
         asked_at = time.monotonic()
         try:
@@ -178,8 +182,8 @@ class FullReader:
     def _move_cursors(
         self, conn: Connection[Any], horizon: Horizon, request: PollRequest, polled: PolledPage, asked_at: float
     ) -> tuple[FetchedPage, list[MovedPage]]:
-        """Advance the cursors of the requested partitions past a page that was fetched. Return the page with its
-        payloads, and the parts to hand over to each partition."""
+        """Advance the read positions of partitions past a fetched page, and split the page by partition."""
+        # Returned are the page with its payloads, and the parts to hand over to each partition.
         credit, cursors, asks, _, _, hi, sweep_plan, alone = request
         text, floors, rows, _, drawn, _ = polled
         self._credits.came(rows)
@@ -206,9 +210,10 @@ class FullReader:
     def _plan_sweep(
         self, partitions: list[Partition], cursors: list[Cursor], asks: list[ReadRequest], hi: int
     ) -> tuple[list[ReadRequest], Sweep | None]:
-        """Return the asks, and a sweep (one range scan instead of a search per partition) or None. A sweep serves all
-        partitions if little is new, else partitions with a backlog, but none after a thin page. A swept partition may
-        get more than its share, within its window."""
+        """Decide whether the next poll reads one range of ids instead of searching for each partition."""
+        # Returned are the asks, and the range scan (sweep) or None. A sweep serves all partitions if little is new.
+        # Otherwise it serves partitions with a backlog, but none after a thin page. A swept partition may get more than
+        # its share, within its window.
         if (sweep_plan := brief_sweep(asks, hi)) is not None or not self._is_dense:
             return asks, sweep_plan
         sweep_plan = sweep((ask for cursor, ask in zip(cursors, asks, strict=True) if cursor.full), hi)
@@ -218,8 +223,9 @@ class FullReader:
         return [ask.with_room(sweep_plan.room(ask, most)) for ask, most in zip(asks, widest, strict=True)], sweep_plan
 
     def notify_read(self, rows: Sequence[Row], asked_at: float, late_ids: int) -> None:
-        """Report the rows of a page, if it has any, to observers, with the seconds since `asked_at`. `late_ids` is the
-        number of ids that were searched for records of transactions that committed late."""
+        """Report the rows of a page to observers, with the seconds since `asked_at`."""
+        # An empty page is not reported. `late_ids` is the number of ids that were searched for records of transactions
+        # that committed late.
         if self._is_heard and rows:
             self._observers.read(RecordIds(rows), time.monotonic() - asked_at, late_ids)
 

@@ -28,9 +28,10 @@ JOIN_TIMEOUT = 1.0  # seconds
 
 
 class Listener:
-    """A thread with a database connection that LISTENs for notifications of new events, and a probe that tests it. Only
-    the poller's thread uses it, except for `_run` and its callees. `is_hearing`: a probe has arrived, and the
-    connection was not lost since."""
+    """A thread with a database connection that listens for notifications of new events.
+
+    A probe (a notification to itself) tests the connection. Only the poller's thread uses this class, except for `_run`
+    and its callees. `is_hearing`: a probe has arrived, and the connection was not lost since."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -51,22 +52,23 @@ class Listener:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread that listens for notifications. A second call, or a call after `stop`, does nothing."""
+        """Start the thread that listens for notifications."""
+        # A second call, or a call after `stop`, does nothing.
         if self._thread is None and not self._ended.is_set():
             self._thread = threading.Thread(target=self._run, name="partbox-listener", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """Stop listening and end the thread. The wait for it is brief (`JOIN_TIMEOUT`), because a thread that still
-        connects has nothing to finish."""
+        """Stop listening for notifications and end the thread."""
+        # The wait for the thread is brief (`JOIN_TIMEOUT`), because a thread that still connects has nothing to finish.
         self._ended.set()
         self._close_asked.set()
         if self._thread is not None:
             self._thread.join(JOIN_TIMEOUT)
 
     def read_notifications(self) -> None:
-        """Read and handle all notifications that have arrived on the listening connection. If the connection turns out
-        to be lost, have the listener's thread reconnect. Only the poller's thread may call this."""
+        """Read and handle all notifications that have arrived. Only the poller's thread may call this."""
+        # If the listening connection turns out to be lost, the listener's thread reconnects.
         conn = self._conn
         if conn is None:
             return
@@ -86,26 +88,28 @@ class Listener:
             self._close_asked.set()
 
     def take_probe(self) -> str | None:
-        """Return the test notification that the poller should send to itself, to prove that notifications arrive. Each
-        probe is returned once, then None."""
+        """Return a test notification to send to this process, or None if none is needed."""
+        # The poller sends it to prove that notifications arrive. Each probe is returned once.
         probe, self._probe_to_send = self._probe_to_send, None
         return probe
 
     def resend_probe(self, probe: str) -> None:
-        """Have `take_probe` return `probe` again after sending it failed. Does nothing if the listening connection that
-        awaits the probe is lost."""
+        """Schedule the test notification `probe` again after sending it has failed."""
+        # `take_probe` returns it then. Nothing happens if the listening connection that awaits the probe is lost.
         if self._probe_awaited == probe:
             self._probe_to_send = probe
 
     def take_callback(self) -> bool:
-        """Return True if, since the last call, another worker has lowered the flag that lets workers sleep, and called
-        all sleeping workers back to regular polling."""
+        """Return True if another worker has asked all workers, since the last call, to poll regularly again."""
+        # That worker has lowered the flag that lets workers sleep, and called all sleeping workers back.
         called, self._was_called_back = self._was_called_back, False
         return called
 
     def handle_notification(self, payload: str) -> None:
-        """Handle one notification, and wake the poller if it concerns this process. It is the awaited probe, or a ring
-        for all, for one partition, for all sleepers (`RING_BACK`), or for a changed plan or changed parked rows."""
+        """Handle one notification, and wake the poller if it concerns this process.
+
+        It is the awaited probe, or a ring for all, for one partition, for all sleepers (`RING_BACK`), or for a
+        changed plan or changed parked rows."""
         if payload == self._probe_awaited:
             self.is_hearing, self._is_loss_logged = True, False
             wakes = True
@@ -140,8 +144,8 @@ class Listener:
         return connect(dsn, lease=lease, pooler=pooler, name="partbox listener")
 
     def _serve(self, conn: WatchedConnection) -> None:
-        """Listen for notifications on `conn`, which the poller reads, until the poller reports an error of the
-        connection or the listener stops."""
+        """Listen for notifications on `conn` until the connection fails or the listener stops."""
+        # The poller reads the connection, and reports its errors.
         bell.listen(conn, self._settings.schema_name)
         self._close_asked.clear()
         self._error = None

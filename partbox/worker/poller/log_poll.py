@@ -34,9 +34,10 @@ FOLLOW_INTERVAL = 1.0
 
 
 class LogReader:
-    """The reader of new event records for the partitions of one process. Only the poller's thread uses it.
-    `waits_for_saves`: all partitions have a backlog, and enough of it is in memory. `log_state`: the log at the last
-    poll, or None if more may be readable."""
+    """The reader of new event records for the partitions of one process.
+
+    Only the poller's thread uses it. `waits_for_saves`: all partitions have a backlog, and enough of it is in memory.
+    `log_state`: the log at the last poll, or None if more may be readable."""
 
     def __init__(self, context: Context, payloads: PayloadFetcher) -> None:
         self._credits = context.engine.credits
@@ -49,8 +50,8 @@ class LogReader:
         self.forget()
 
     def forget(self) -> None:
-        """Forget all positions and snapshots read so far, because a server that has crashed or was restored may use ids
-        and transaction ids again."""
+        """Forget all positions and database snapshots read so far."""
+        # A server that has crashed or was restored may use ids and transaction ids again.
         self._horizon = Horizon()
         self._looked_at = self._read_at = self._credit_at = self._followed_at = 0.0
         self._full.forget()
@@ -59,31 +60,32 @@ class LogReader:
         self.regroup()
 
     def add_claimed(self, floor: int) -> None:
-        """Begin to read a partition that this process has just claimed. `floor` is the lowest record id from which its
-        saved cursor reads."""
+        """Begin to read a partition that this process has just taken over."""
+        # `floor` is the lowest record id from which the partition's saved cursor reads.
         self._horizon.claim(floor)
         self.regroup()
 
     def regroup(self) -> None:
-        """Have the next read group the partitions anew into caught-up, behind and new ones, because some may have come,
-        gone, begun to drain, or changed their mode."""
+        """Discard the grouping of partitions into caught-up, behind and new ones; the next read makes a new one."""
+        # Some partitions may have come, gone, begun to drain, or changed their mode.
         self._groups: PollGroups | None = None
 
     def list_transactions(self) -> list[int]:
-        """Return the ids of the transactions that were open in the snapshot shared by the partitions. The periodic
-        check of the database tests whether they have ended."""
+        """Return the ids of the database transactions that were still open at the last shared snapshot."""
+        # All partitions share this snapshot. The periodic check of the database tests whether the transactions have
+        # ended.
         return self._horizon.listed()
 
     def take_tick_check(self, look: IdleCheck) -> None:
-        """Reuse the check for new records that the periodic statement `look` has made, so that the next read needs none
-        of its own."""
+        """Reuse the check for new records that a periodic statement has just made, in the next read."""
+        # `look` is the result of this statement. The next read then needs no check of its own.
         self._horizon.add_fence(look.fence)
         self._looked_at = time.monotonic()
         self._tick_check = look
 
     def read(self, conn: Connection[Any], may_continue: Callable[[], bool] = lambda: False) -> bool:
-        """Poll the log of events for new records, and read further pages of a backlog while `may_continue` returns
-        True. Return True if any records came."""
+        """Read new events from the log of events. Return True if any came."""
+        # Further pages of a backlog are read while `may_continue` returns True.
         self.waits_for_saves = False
         self.log_state = None
         look, self._tick_check = self._tick_check, None
@@ -106,8 +108,8 @@ class LogReader:
         return has_new or bool(groups.fresh)
 
     def _read_quickly(self, conn: Connection[Any], groups: PollGroups, look: IdleCheck | None) -> bool | None:
-        """Read new records of the partitions that are caught up, by one cheap query. Return True if any came, or None
-        if all partitions must be read in full instead."""
+        """Read new records of up-to-date partitions by one cheap query. Return True if any came, None if it cannot."""
+        # After None, all partitions must be read in full instead.
         has_new = False
         if look is None or not self._horizon.is_idle(look.fence.drawn, look.ended):
             page = self._poll_quickly(conn, groups)
@@ -122,8 +124,9 @@ class LogReader:
         return has_new
 
     def _poll_quickly(self, conn: Connection[Any], groups: PollGroups) -> tuple[bool, IdleCheck] | None:
-        """Run a quick poll. Return whether records came, with the check for idleness that the poll includes. None: the
-        page may be incomplete, and no cursor has moved."""
+        """Run the cheap query for new records. Return whether any came, with the poll's check for idleness.
+
+        It returns None if the page may be incomplete; no cursor has moved then."""
         shared, horizon = self._horizon.shared, self._horizon
         # Partitions are caught up only after they have read a shared page.
         assert shared is not None
@@ -145,8 +148,7 @@ class LogReader:
         return fetched is not None, IdleCheck(polled.fence, ended=False, up=polled.up)
 
     def _complete_page(self, conn: Connection[Any], groups: PollGroups, polled: QuickPage) -> FetchedPage | None:
-        """Fetch the large payloads that a quick page left out, and return the complete page, or None if memory has no
-        room for all of it."""
+        """Add the large payloads that a quick poll left out of its page. Return None if memory has no room for them."""
         rows, cap, clock, stats = polled.rows, len(polled.rows), polled.clock, polled.stats
         if not self._credits.reserve_page(groups.caught_up, rows):
             return None
@@ -160,8 +162,9 @@ class LogReader:
         return fetched if not fetched.ends else None
 
     def _is_full_read_due(self, groups: PollGroups) -> bool:
-        """Return True if all partitions should be read in full now, because some are behind. That is at once, unless
-        each partition behind has a backlog, for which memory may have no room."""
+        """Return True if all partitions should be read in full now, because some have fallen behind."""
+        # A full read is due at once, unless each partition that is behind has a backlog, for which memory may have no
+        # room.
         if not groups.behind or not groups.have_backlogs():
             return bool(groups.behind)
         now = time.monotonic()
@@ -173,8 +176,8 @@ class LogReader:
         return waited > credit.patience or credit.is_worth(waited)
 
     def _advance_quiet(self, groups: PollGroups) -> None:
-        """Advance the cursors of partitions without new records now and then, so that they are saved. An old saved
-        cursor keeps the purge from removing records."""
+        """Advance the saved read positions of partitions without new records now and then."""
+        # An old saved cursor keeps the purge from removing records.
         now, shared = time.monotonic(), self._horizon.shared
         if shared is not None and shared is not self._followed_page and now - self._followed_at > FOLLOW_INTERVAL:
             self._followed_page, self._followed_at = shared, now
@@ -202,8 +205,8 @@ class LogReader:
         return self._full.read_pages(conn, self._horizon, request, may_continue)
 
     def _check_idle(self, conn: Connection[Any]) -> IdleCheck:
-        """Ask the database whether any record may be new. The answer also bounds the ids drawn so far, so that the
-        shared page becomes settled without other traffic."""
+        """Ask the database whether any record may be new."""
+        # The answer also bounds the ids drawn so far, so that the shared page becomes settled without other traffic.
         look = idle_check.run(conn, self._schema, self._horizon.listed())
         self._horizon.add_fence(look.fence)
         self._looked_at = time.monotonic()

@@ -21,8 +21,10 @@ OTHERS_PAUSE = 0.010
 
 
 class Pacer:
-    """The control of the poller's pauses, and of the flag by which sleeping workers ask publishers for notifications.
-    Any thread may call `reset_pause` and `stop`; all else is for the poller's thread."""
+    """The control of how long the poller pauses between two polls of the database.
+
+    It also controls the flag by which sleeping workers ask publishers for notifications. Any thread may call
+    `reset_pause` and `stop`; all else is for the poller's thread."""
 
     def __init__(self, context: Context) -> None:
         self.listener = Listener(context)
@@ -36,8 +38,8 @@ class Pacer:
         self._is_full_logged = False
 
     def reset_pause(self) -> None:
-        """Shorten the pause between polls to `poll_busy` again, after it has grown while no events came. Any thread may
-        call this."""
+        """Shorten the pause between polls to `poll_busy` again. Any thread may call this."""
+        # The pause grows while no events come.
         self._pause = self._settings.poll_busy
 
     def stop(self) -> None:
@@ -45,8 +47,8 @@ class Pacer:
         self.listener.stop()
 
     def begin_session(self, conn: Connection[Any]) -> None:
-        """Find out on a new connection whether notifications can wake this worker. Whether the flag that requests
-        notifications is up is unknown after this."""
+        """Find out on a new connection whether notifications can wake this worker."""
+        # After this, it is unknown whether the flag that requests notifications is up.
         settings = self._settings
         self._doze, self._sequence = SleepControl(), None
         bell_sequence = bell.bell_sequence(conn, settings.schema_name) if settings.bell != "off" else None
@@ -57,9 +59,9 @@ class Pacer:
             self._set_sequence(conn, bell_sequence.sequence)
 
     def next_pause(self, conn: Connection[Any], has_new: bool, log_state: BellPoll | None, nap: float = NAP) -> float:
-        """Return the longest pause before the next poll (seconds). `has_new`: the last poll brought records.
-        `log_state` is None if there may be more to read. `nap` is the longest pause while publishers are asked for
-        notifications (seconds)."""
+        """Return the longest pause before the next poll (seconds)."""
+        # `has_new`: the last poll brought records. `log_state` is None if there may be more to read. `nap` is the
+        # longest pause while publishers are asked for notifications (seconds).
         now = time.monotonic()
         if has_new:
             self._last_new_at, self._pause = now, self._settings.poll_busy
@@ -120,8 +122,8 @@ class Pacer:
             self._doze.raised(sent_at, was_up=was_up)
 
     def _stay_awake(self, now: float) -> None:
-        """Poll without sleeping for a while, and request no notifications, because none should be sent while the
-        server's notification queue is filling up (⛨ DESIGN 4, I3)."""
+        """Poll without sleeping for a while, and request no notifications from publishers."""
+        # None should be sent while the server's notification queue is filling up (⛨ DESIGN 4, I3).
         self._queue_full_until = now + QUEUE_FULL_PAUSE
         self._doze.lowered()
         if not self._is_full_logged:
@@ -133,8 +135,8 @@ class Pacer:
             self._context.log("bell_lost", text, self._settings.poll_idle * 1000)
 
     def _set_sequence(self, conn: Connection[Any], sequence: int | None) -> None:
-        """Set the database sequence that stores the flag for notifications, also for idle checks on `conn`. None turns
-        notifications off."""
+        """Set the database sequence that stores the flag for notifications; None turns them off."""
+        # The sequence is also set for idle checks on `conn`.
         self._sequence = sequence
         if isinstance(conn, WatchedConnection):
             conn.bell = sequence

@@ -32,8 +32,9 @@ MAX_IN_MEMORY = 400
 
 
 class ParkedReader:
-    """The reader of events that were parked (set aside in rows of their own) and are due to run again. Only the
-    poller's thread uses it."""
+    """A reader of events that were set aside (parked) in rows of their own and are due to run again.
+
+    Only the poller's thread uses it."""
 
     def __init__(self, context: Context, payloads: PayloadFetcher, reports: EventReports) -> None:
         self._context = context
@@ -46,8 +47,8 @@ class ParkedReader:
         self._schema = context.schema
 
     def fetch_blocked(self, conn: Connection[Any], me: UUID | None) -> None:
-        """Fetch and queue the parked events that block their key and may run now, together with the events of the same
-        key that may follow them."""
+        """Fetch and queue parked events that may run now and that block later events of the same key."""
+        # The later events of the key that may follow them are fetched and queued too.
         if me is None:
             return
         woken, left = self._turns.wake(time.monotonic(), self._chain_limit)
@@ -68,8 +69,8 @@ class ParkedReader:
         self._report_buried(self._turns.queue(woken, bodies, dead))
 
     def fetch_due(self, conn: Connection[Any], me: UUID | None, numbers: Collection[int]) -> bool:
-        """Fetch and queue the due parked events of the partitions `numbers` that block no later events. Return True if
-        there may be more."""
+        """Fetch and queue parked events that are due and block no later events. Return True if there may be more."""
+        # Only the partitions `numbers` are searched.
         asked = self._turns.build_due_query(numbers, self._row_limit // 2)
         room = min(self._row_limit, MAX_IN_MEMORY + asked.in_line - len(asked.taken))
         if asked.bytes <= 0 or me is None or room <= 0:
@@ -115,8 +116,8 @@ class ParkedReader:
     def _find_cancelled(
         self, conn: Connection[Any], stored: Sequence[StoredRow], bodies: Mapping[int, Row]
     ) -> set[int]:
-        """Return the ids of scheduled events that must not start, because they were cancelled or a cancellation is
-        about to commit."""
+        """Return the ids of scheduled events that must not start because they are cancelled."""
+        # An event whose cancellation is about to commit counts as cancelled too.
         scheduled = (each.record_id for each in stored if each.state == RowState.SCHEDULED and each.record_id in bodies)
         cancelling = {id for id in scheduled if bodies[id][MAY_BE_CANCELLED]}
         if not cancelling:
@@ -126,8 +127,8 @@ class ParkedReader:
     def _charge_suspects(
         self, conn: Connection[Any], me: UUID, suspects: Sequence[SuspectRow], bodies: Mapping[int, Row]
     ) -> dict[int, Verdict]:
-        """Count an attempt of each suspect (an event that may have killed its process) before it runs again. Return the
-        verdicts on suspects without attempts left, by record id."""
+        """Count one more attempt for each event that may have killed its process, before it runs again."""
+        # Returned are the verdicts on suspects without attempts left, by record id.
         with_body = [each for each in suspects if each.row.id in bodies]
         dead = {
             each.row.id: verdict for each in with_body if (verdict := self._exhausted_verdict(each, bodies)) is not None
@@ -149,8 +150,7 @@ class ParkedReader:
         return dead
 
     def _exhausted_verdict(self, suspect: SuspectRow, bodies: Mapping[int, Row]) -> Verdict | None:
-        """Return the outcome of an event whose process died at each of its allowed attempts, or None if an attempt is
-        left."""
+        """Return the outcome of an event whose process died at each allowed attempt, or None if an attempt is left."""
         row, endpoint = suspect.row, self._context.routes[bodies[suspect.row.id][ROUTE]]
         most = endpoint.handler.max_attempts
         return (
@@ -160,8 +160,8 @@ class ParkedReader:
     def _fetch_bodies(
         self, conn: Connection[Any], wanted: Sequence[tuple[int, int]], left: int
     ) -> tuple[dict[int, Row], set[int]]:
-        """Fetch the records `wanted` by parked rows. Return the records by id, with large payloads within `left` bytes,
-        and the ids left out because their payloads did not fit."""
+        """Fetch the event records of parked rows, with at most `left` bytes of large payloads."""
+        # Returned are the records by id, and the ids left out because their payloads did not fit.
         bodies = {row[ID]: row for row in records.bodies(conn, self._schema, wanted)}
         large = {row[LOG_POSITION] for row in list_incomplete(list(bodies.values()))}
         if not large:
@@ -181,7 +181,6 @@ class ParkedReader:
 
 
 def _heads_first(woken: Sequence[WokenKey]) -> list[tuple[int, int]]:
-    """Return the (partition, id) of all parked rows that may run, ordered so that the first row of every key precedes
-    the second of any key."""
+    # The first row of every key precedes the second of any key. A row is given as (partition, id).
     ranked = sorted((rank, row.id, each.partition.number) for each in woken for rank, row in enumerate(each.rows))
     return [(number, id) for _, id, number in ranked]

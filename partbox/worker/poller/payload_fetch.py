@@ -28,7 +28,9 @@ RecordKey = tuple[int, int]
 
 
 class PayloadFetcher:
-    """The fetcher of large event payloads, which polls leave out to limit memory. Only the poller's thread uses it."""
+    """A fetcher of large event payloads, which polls leave out to limit memory.
+
+    Only the poller's thread uses it."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -47,8 +49,8 @@ class PayloadFetcher:
         cap: int,
         clock: int,
     ) -> FetchedPage:
-        """Fetch the large payloads that a poll left out, within `left` bytes, and return the page. Rows of `greedy`
-        partitions get no payload."""
+        """Fetch the large payloads that a poll left out, up to `left` bytes, and return the page."""
+        # Rows of `greedy` partitions get no payload.
         wanted = self._interleave(row[LOG_POSITION] for row in left_out if row[PARTITION] not in greedy)
         fetched = self.fetch(conn, wanted, left)
         self._first_partition = (wanted[len(fetched) - 1][0] + 1) if fetched else self._first_partition + 1
@@ -64,8 +66,8 @@ class PayloadFetcher:
         return FetchedPage(present, large, ends, cap, clock, PageStats(present))
 
     def fetch(self, conn: Connection[Any], wanted: Sequence[RecordKey], left: int) -> dict[RecordKey, Row | None]:
-        """Fetch the complete records of the first `wanted` rows, as many as fit into `left` bytes. A record that no
-        longer exists maps to None."""
+        """Fetch the complete records of the first `wanted` rows, as many as fit into `left` bytes."""
+        # A record that no longer exists maps to None.
         if not wanted or left <= 0:
             return {}
         most, began = min(left, self._fetch_bytes), time.monotonic()
@@ -87,8 +89,8 @@ class PayloadFetcher:
         return fetched
 
     def _interleave(self, pairs: Iterable[RecordKey]) -> list[RecordKey]:
-        """Order (partition, id) pairs round-robin: the first of every partition, then the second of each, so that no
-        partition waits for another's backlog."""
+        # The first pair of every partition comes before the second of each, so that no partition waits for another's
+        # backlog.
         ranks: dict[int, count[int]] = defaultdict(count)
         ranked = [
             (next(ranks[number]), (number - self._first_partition) % 256, id, number) for number, id in sorted(pairs)

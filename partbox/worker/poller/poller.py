@@ -46,8 +46,9 @@ RECONNECT_PAUSES = (0.1, 2.0)
 # One class with all the parts that the thread moves, and with all that it remembers between two steps.
 @dataclass(eq=False)
 class Poller:
-    """The thread that reads new events and due parked events for the partitions of one process, with all parts that it
-    drives."""
+    """The thread that reads new events and due retries from the database for one worker process.
+
+    It reads for the partitions of the process, new events and due parked events, and owns all parts that it drives."""
 
     context: Context
     sessions: SessionFactory
@@ -77,26 +78,29 @@ class Poller:
         self._thread = threading.Thread(target=self._run, name="partbox-poller", daemon=True)
 
     def start(self) -> None:
-        """Start the threads that read and save events: the transactor (for transactional handlers, if there are any),
-        the saver, and the poller."""
+        """Start the threads that read events and save progress.
+
+        They are the transactor (for transactional handlers, if there are any), the saver, and the poller."""
         if self.transactor is not None:
             self.transactor.start()
         self.saver.start()
         self._thread.start()
 
     def wake(self) -> None:
-        """Wake the poller so that it looks for new events at once, and reset the pause between its polls."""
+        """Wake the poller so that it looks for new events at once."""
+        # The pause between its polls is reset too.
         self.pacer.reset_pause()
         self._wakeup.call()
 
     def end_transactions(self) -> bool:
-        """Stop the thread of transactional handlers after its current transaction. Return False if a handler had to be
+        """Stop the thread of transactional handlers after its current transaction. Return False if one was
         abandoned."""
+        # A handler that had to be abandoned still runs.
         return self.transactor is None or self.transactor.stop(1.0)
 
     def end(self) -> None:
-        """End the poller's thread and the saver's now, even if the process still owns partitions. Transactions must
-        have ended before."""
+        """End the polling and saving threads now, even if the process still owns partitions."""
+        # Transactions must have ended before.
         self._end_asked.set()
         self._wakeup.call()
         self._thread.join()
@@ -104,8 +108,9 @@ class Poller:
         self.saver.stop()
 
     def restart_session(self) -> None:
-        """Have the poller close its connections and read everything again on new ones, because a connection is lost or
-        the data that was read may be wrong."""
+        """Close the poller's database connections, and read everything again on new ones."""
+        # This is needed if a connection is lost or the data that was read may be wrong. The poller's own thread does
+        # the work.
         self.restart_asked.set()
         self._wakeup.call()
 
@@ -117,8 +122,8 @@ class Poller:
             self.context.signals.report_failure(error)
 
     def _try_session(self) -> None:
-        """Connect and read events until a connection is lost, and pause before the next attempt if this failed.
-        `TransientSchemaError` is raised if it ends the first session."""
+        """Connect and read events until a connection is lost, and pause if the attempt failed."""
+        # `TransientSchemaError` is raised if it ends the first session.
         try:
             self._run_session()
         except (Error, TransientSchemaError) as error:
@@ -131,8 +136,8 @@ class Poller:
             self._reconnect_in = min(RECONNECT_PAUSES[1], self._reconnect_in * 2)
 
     def _run_session(self) -> None:
-        """Connect, and read events step by step until a connection is lost. The next session then reads everything anew
-        from the saved cursors (⛨ DESIGN 4)."""
+        # A session lasts until a connection is lost. The next session reads everything anew from the saved cursors (⛨
+        # DESIGN 4).
         with ExitStack() as connections:
             needs_lent_conn = self.transactor is not None and self.transactor.effects.needs_lent_conn
             close_effects = self.transactor.close if self.transactor is not None and needs_lent_conn else None
@@ -146,9 +151,9 @@ class Poller:
                 self._pause_writers()
 
     def begin_session(self, session: Session, *, checked: bool = False) -> None:
-        """Check the database on new connections, and begin to read from the saved cursors. Raises `SchemaError` unless
-        it is the worker's schema, in its own cluster, and fully readable. The check is skipped if an earlier session
-        has `checked` this."""
+        """Check the database on new connections, and begin to read from the saved positions."""
+        # `SchemaError` is raised unless it is the worker's schema, in its own cluster, and fully readable. The check is
+        # skipped if an earlier session has `checked` this.
         schema = self.context.schema
         if not checked:
             # An answer that could be less than everything must be an error (⛨ DESIGN 4, EVIDENCE I1).
@@ -181,8 +186,8 @@ class Poller:
             self.transactor.set_connection(session.effects or session.reading, self.ownership.me)
 
     def _pause_writers(self) -> None:
-        """Wait for the save in progress and for a transaction that is about to commit, and allow no other until a
-        connection is set again."""
+        """Wait for writes in progress to end, and allow no more until a new connection is set."""
+        # The writes are the save in progress and a transaction that is about to commit.
         if self.transactor is not None:
             self.transactor.suspend()
         self.saver.set_connection(None, None)
@@ -202,8 +207,8 @@ class Poller:
             self._end_asked.wait(RETRY_PAUSE)
 
     def run_step(self, session: Session) -> bool:
-        """Run one step of the poller: check the owned partitions if that is due, fetch parked events that may run, and
-        read new events. Return True if any new event came."""
+        """Run one step of the poller: read new events and due retries. Return True if any new event came."""
+        # The step checks the owned partitions if that is due, fetches parked events that may run, and reads new events.
         conn = session.reading
         self._begin_step()
         if self.ownership.is_outdated:
@@ -241,8 +246,8 @@ class Poller:
         return time.monotonic() >= self._tick_at or self.ownership.is_replanned
 
     def _tick(self, conn: Connection[Any]) -> Collection[int]:
-        """Check which partitions this process owns, plan the next check, and return the partitions with a due parked
-        row that blocks no later events."""
+        """Check which partitions this process owns, and plan the next check."""
+        # Returned are the partitions with a due parked row that blocks no later events.
         now, most = time.monotonic(), self._longest_pause()
         # Set both before the statement, so that they hold if it fails too.
         self._ticked_at, self._tick_at = now, now + most
@@ -257,8 +262,8 @@ class Poller:
         return tick.due
 
     def force_tick(self) -> None:
-        """Make the next step check the partitions in the database, which claims assigned partitions and finds due
-        parked rows."""
+        """Make the next step check which partitions this process owns."""
+        # The check claims assigned partitions and finds due parked rows.
         self._tick_at = 0.0
 
     def _write_reports(self, conn: Connection[Any]) -> None:
@@ -272,8 +277,8 @@ class Poller:
             self._tick_at = min(self._tick_at, time.monotonic() + SHORTEST_TICK)
 
     def _may_continue(self) -> bool:
-        """Return True while nothing but reading the backlog needs the connection: the poller was not woken, and no
-        check, stop, parked event or permit is due."""
+        """Return True while no other task than reading the backlog needs the connection."""
+        # The poller was not woken, and no check, stop, parked event or permit is due.
         now = time.monotonic()
         if (
             self._wakeup.was_called
@@ -287,15 +292,14 @@ class Poller:
         return not (self.ownership.is_outdated or self.ownership.is_replanned)
 
     def _longest_pause(self) -> float:
-        """Return the longest time between two checks of the partitions in the database when nothing else calls for one
-        (seconds)."""
+        # The time between two checks of the partitions when nothing else calls for one (seconds).
         owned = self._engine.claims.count()
         calm = owned < FEW_PARTITIONS and self.pacer.listener.is_hearing and self._engine.is_quiet()
         return longest_tick(owned, self.context.settings.lease, calm=calm)
 
     def _wait(self, conn: Connection[Any], has_new: bool) -> None:
-        """Wait until the next step is due or the poller is woken. Permits of rate-limited handlers that fall due
-        meanwhile are given out."""
+        """Wait until the next step is due or the poller is woken."""
+        # Permits of rate-limited handlers that fall due meanwhile are given out.
         most = self._longest_pause()
         # The longest pause may have become shorter since the tick, if something has come.
         self._tick_at = min(self._tick_at, self._ticked_at + most)

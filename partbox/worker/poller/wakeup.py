@@ -15,8 +15,10 @@ SELECTOR: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", sele
 
 
 class Wakeup:
-    """An event that any thread sets to wake the one thread that waits for it, through a socket pair. The pair is made
-    at the first wait, so a worker that never starts opens nothing. Not the flag of the bell, which the server keeps."""
+    """An event that any thread can set to wake one waiting thread, by means of a socket pair.
+
+    The pair is made at the first wait, so a worker that never starts opens nothing. This is not the flag of the bell,
+    which the server keeps."""
 
     def __init__(self) -> None:
         # True if the poller was woken for another reason than room to read more, so it does not go on to the next page.
@@ -31,16 +33,17 @@ class Wakeup:
         self._far_end: socket.socket | None = None
 
     def call(self) -> None:
-        """Wake the poller and have it begin a new step, even if it is reading page after page of a backlog."""
+        """Wake the poller and have it begin a new step, even while it reads a backlog."""
+        # A backlog is read page after page within one step otherwise.
         self.was_called = True
         self.set()
 
     def is_set(self) -> bool:
-        """Return True if the waiting thread was asked to wake, and `clear` was not called since."""
+        """Return True if the waiting thread was asked to wake since the last `clear`."""
         return self._set
 
     def set(self) -> None:
-        """Wake the waiting thread, or let its next wait return at once if no thread waits now."""
+        """Wake the waiting thread, or let its next wait return at once."""
         if not self._set:
             self._set = True
             # Without a pair no thread waits yet, and the next wait sees the flag.
@@ -50,16 +53,16 @@ class Wakeup:
                     self._far_end.send(b"!")
 
     def clear(self) -> None:
-        """Reset the event so that the thread can wait for it again. The caller then serves all wake-up calls made until
-        this call ends."""
+        """Reset the event so that the thread can wait for it again."""
+        # The caller then serves all wake-up calls made until this call ends.
         if self._set:
             self._drain_socket()
             # Clear the flag last: a caller that finds it set until here relies on the poller's next step.
             self._set = False
 
     def wait(self, seconds: float) -> bool:
-        """Wait for up to `seconds` until the event is set, and return True if it is. Notifications that arrive
-        meanwhile on a watched socket are handled."""
+        """Wait for up to `seconds` until the event is set. Return True if it is."""
+        # Notifications that arrive meanwhile on a watched socket are handled.
         end = time.monotonic() + seconds
         if self._far_end is None:
             self._make_pair()
@@ -79,14 +82,15 @@ class Wakeup:
         return self._set
 
     def watch_socket(self, socket: int, on_readable: Callable[[], None]) -> None:
-        """Call `on_readable` in the waiting thread whenever `socket` has data to read, until `unwatch_socket` is
-        called."""
+        """Call `on_readable` in the waiting thread whenever `socket` has data to read."""
+        # This lasts until `unwatch_socket` is called.
         self.unwatch_socket()
         self._watched_socket, self._on_readable = socket, on_readable
         self._selector.register(socket, selectors.EVENT_READ)
 
     def unwatch_socket(self) -> None:
-        """Stop watching the socket for data; a second call does nothing. Must be called before the socket is closed."""
+        """Stop watching the socket for data. Must be called before the socket is closed."""
+        # A second call does nothing.
         if self._on_readable is not None:
             self._selector.unregister(self._watched_socket)
             self._on_readable = None

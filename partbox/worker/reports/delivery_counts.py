@@ -19,8 +19,9 @@ REPORT_INTERVAL = 0.02  # seconds
 
 @dataclass(slots=True, eq=False)
 class Tally:
-    """Counts and durations of the events that one thread or task has delivered since its last report, from `oldest` to
-    `last`. `last` began at `started`."""
+    """Counts and durations of the events that one thread or task has delivered since its last report.
+
+    The events range from `oldest` to `last`. `last` began at `started`."""
 
     # The first event, which the runner sets.
     oldest: DeliveredEvent | None = None
@@ -39,14 +40,13 @@ class Tally:
     _report_at: float = 0.0
 
     def begin_slice(self, began: float) -> None:
-        """Start to measure the time of a thread's turn of event handling, from `began` (monotonic seconds)."""
+        """Start to measure the time that a thread spends on handling events, from `began` (monotonic seconds)."""
         self._slice_began = began
         if not self._report_at:
             self._report_at = began + REPORT_INTERVAL
 
     def end_slice(self) -> bool:
-        """Add the time of the current turn of event handling to the total, and return True if the counts should be
-        reported now."""
+        """Add the time of the current turn of event handling to the total. Return True if a report is due."""
         now = time.monotonic()
         if self.last is not None and now - self.started < QUICK:
             self._newest, self.last = self.last[1], None
@@ -56,8 +56,8 @@ class Tally:
         return now >= self._report_at
 
     def count_run(self, quick: list[Endpoint], last: tuple[Endpoint, DeliveredEvent], started: float) -> None:
-        """Count the events of a run that ended quickly, one for each handler in `quick`. The `last` event, begun at
-        `started`, is kept apart because it may prove slow."""
+        """Count events that were handled quickly, one for each handler in `quick`."""
+        # The `last` event, begun at `started`, is kept apart because it may prove slow.
         if quick:
             if quick.count(quick[0]) == len(quick):
                 self._quick_counts[quick[0]] += len(quick)
@@ -67,8 +67,8 @@ class Tally:
         self.last, self.started = last, started
 
     def count_if_slow(self, endpoint: Endpoint, event: DeliveredEvent, started: float) -> None:
-        """Correct the count of an event that was taken for quick and may have just ended: if it was slow, record its
-        duration."""
+        """Record the duration of an event that was counted as quick but was slow."""
+        # The event may have just ended.
         seconds = time.monotonic() - started
         if seconds >= QUICK and event is not self.timed:
             self.timed = event
@@ -76,15 +76,15 @@ class Tally:
             self._timings[endpoint].append(seconds)
 
     def count_last_if_slow(self) -> None:
-        """Record the duration of the last event that ran, which belonged to the lane (queue of one key) before, if the
-        event was slow."""
+        """Record the duration of the last event that ran, if it was slow."""
+        # The event belonged to the previous lane (queue of one key).
         if self.last is not None:
             (endpoint, event), self.last = self.last, None
             self._newest = event
             self.count_if_slow(endpoint, event, self.started)
 
     def count_timed(self, endpoint: Endpoint, event: DeliveredEvent, seconds: float, *, done: bool) -> None:
-        """Record the measured seconds of a handler. The event is counted as delivered only if it is `done`."""
+        """Record the measured seconds of a handler; count its event as delivered only if it is `done`."""
         self.timed = event
         if not done:
             self._failed_seconds += seconds
@@ -95,8 +95,8 @@ class Tally:
             self.oldest = event
 
     def take_turns(self) -> list[Turn]:
-        """Return a summary (`Turn`) of the deliveries of each handler, and clear the counts. Events that were too quick
-        to be timed share the unaccounted time."""
+        """Return a summary (`Turn`) of the deliveries of each handler, and clear the counts."""
+        # Events that were too quick to be timed share the unaccounted time.
         self.end_slice()
         turns = self._build_turns(self.oldest, self._newest) if self.oldest and self._newest else []
         self._quick_counts.clear()
@@ -121,8 +121,8 @@ class Tally:
 def build_list_turn(
     endpoint: Endpoint, ends: tuple[DeliveredEvent, DeliveredEvent], count: int, seconds: float
 ) -> Turn:
-    """Return the summary (`Turn`) of one call of a list handler with `count` events, each of which took `seconds`.
-    `ends` are the first and the last event."""
+    """Return a summary (`Turn`) of one call of a handler that took a list of `count` events."""
+    # Each event took `seconds`. `ends` are the first and the last event.
     slow = [seconds] * count if seconds >= QUICK else []
     first, last = map(published_at, ends)
     return Turn(endpoint.handler.name, count, seconds * count, slow, first, last, time.time())

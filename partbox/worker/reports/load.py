@@ -12,8 +12,9 @@ BRAKE_TEXT = (
 
 
 class LoadReport:
-    """The reporter of a process's load, and of partitions that read nothing new because they have too many parked
-    records. Only the poller's thread uses it."""
+    """The reporter of a process's load, and of partitions that stop reading because of too many failed events.
+
+    Such a partition has too many parked records, so it reads nothing new. Only the poller's thread uses this class."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -22,15 +23,16 @@ class LoadReport:
         self._braked: set[int] = set()
 
     def report(self) -> None:
-        """Report the load of this process to observers. Log the partitions that stop or resume reading because of too
-        many parked records."""
+        """Report the load of this process to observers."""
+        # Partitions that stop or resume reading because of too many parked records are logged.
         self._log_brake()
         if self._context.observers.has_hook("loaded"):
             self._context.observers.loaded(self.measure_load())
 
     def measure_load(self) -> Load:
-        """Return the current load of this process: the records in memory and their bound, lanes (queues of one key),
-        running handlers, and partitions."""
+        """Return the current load of this process, such as records in memory and running handlers.
+
+        It has the records in memory and their bound, lanes (queues of one key), running handlers, and partitions."""
         load = self._credits.load()
         return Load(load.records, load.bound, load.lanes, len(self._scheduler.list_handling()), load.partitions)
 

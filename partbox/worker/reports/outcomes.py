@@ -22,8 +22,9 @@ log = logging.getLogger("partbox.worker")
 
 
 class EventReports:
-    """The reporter of event outcomes to observers and to the log. Any thread may use it, but never while it holds the
-    engine's lock."""
+    """The reporter of event outcomes to observers and to the log.
+
+    Any thread may use it, but never while it holds the engine's lock."""
 
     def __init__(self, observers: Observers, routes: Routes[Endpoint]) -> None:
         self._observers = observers
@@ -43,17 +44,17 @@ class EventReports:
     def report_list(
         self, endpoint: Endpoint, ends: tuple[DeliveredEvent, DeliveredEvent], count: int, seconds: float
     ) -> None:
-        """Report to observers that a list handler has handled `count` events, each of which took `seconds`. `ends` are
-        the first and the last event."""
+        """Report to observers that a list handler has handled `count` events, each in `seconds`."""
+        # `ends` are the first and the last event.
         if self._hears_delivered:
             self._observers.delivered(build_list_turn(endpoint, ends, count, seconds))
 
     def report_settled(
         self, event: DeliveredEvent, verdict: Verdict | None, result: object = None, seconds: float | None = None
     ) -> None:
-        """Report the outcome of an event to observers, after a handler ran or an open circuit refused the event. A
-        `verdict` of None means done. `result` is the value that the handler returned, or the exception that it
-        raised."""
+        """Report the outcome of an event to observers. A `verdict` of None means done."""
+        # A handler has run, or an open circuit refused the event. `result` is the value that the handler returned, or
+        # the exception that it raised.
         if self._hears_settled:
             self._observers.settled(event, self._handler_name(event), verdict)
         if verdict is not None:
@@ -62,8 +63,9 @@ class EventReports:
     def report_parked(
         self, event: DeliveredEvent, verdict: Verdict, result: object = None, seconds: float | None = None
     ) -> None:
-        """Log an event that was parked (set aside in a row of its own) with its verdict, and report it to observers,
-        unless the event only waits to run."""
+        """Log an event that was set aside (parked) after a failure, and report it to observers."""
+        # A parked event has a row of its own. The verdict is logged too. An event that only waits to run is not
+        # reported.
         if verdict.state in READY_STATES:
             return
         # Check the type, because an object may lie about its class.
@@ -92,8 +94,8 @@ def _log_parked(event: DeliveredEvent, verdict: Verdict, error: BaseException | 
 
 
 def notify_saved(observers: Observers, saves: Sequence[PartitionSave], seconds: float) -> None:
-    """Report to observers that a save took `seconds`, with the number of partitions and the number of parked rows in
-    each state."""
+    """Report to observers that a save of progress took `seconds`."""
+    # The report has the number of partitions, and the number of parked rows in each state.
     if observers.has_hook("saved"):
         parks = (pending.park for save in saves for pending in save.parks)
         # Rows whose event went to the dead-letter hook were dead before.

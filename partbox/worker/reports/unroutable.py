@@ -22,8 +22,9 @@ MAX_NAMED_TYPES = 20
 
 
 class FirstSeen:
-    """A bounded set that tells whether an event is the first of its kind, so that each kind is warned of once. Any
-    thread may use it."""
+    """A bounded set that tells whether an event is the first of its kind.
+
+    Each kind is thereby warned of once. Any thread may use it."""
 
     def __init__(self) -> None:
         self._seen: set[Any] = set()
@@ -31,13 +32,13 @@ class FirstSeen:
 
     @property
     def is_full(self) -> bool:
-        """True if the set remembers no more kinds of events, so that no further event counts as the first of its
-        kind."""
+        """True if the set has reached its bound and remembers no further kinds of events."""
+        # No further event counts as the first of its kind then.
         return len(self._seen) >= MAX_KINDS
 
     def is_first(self, kind: Any) -> bool:
-        """Return True at the first call with each kind of event, and False afterwards. Once the number of kinds reaches
-        its bound, new kinds return False too."""
+        """Return True at the first call with each kind of event, and False afterwards."""
+        # Once the number of kinds reaches its bound, new kinds return False too.
         if kind in self._seen or self.is_full:
             return False
         # Only one of two threads may be the first.
@@ -49,7 +50,9 @@ class FirstSeen:
 
 
 class UnroutableWarning(FirstSeen):
-    """A function that logs a warning for the first event of each type that has no handler. Any thread may use it."""
+    """A function that logs a warning for the first event of each type that has no handler.
+
+    Any thread may use it."""
 
     def __init__(self, subscription: str, registered: Sequence[Row], policy: str) -> None:
         self._subscription = subscription
@@ -58,7 +61,7 @@ class UnroutableWarning(FirstSeen):
         super().__init__()
 
     def __call__(self, event: DeliveredEvent) -> None:
-        """Log a warning that no handler takes this type of event, if `event` is the first of its type."""
+        """Log a warning that `event` has no handler, if it is the first event of its type."""
         if not self.is_first(event.event_type[:MAX_TYPE_LENGTH]):
             return
         last = "; further types are not named" if self.is_full else ""
@@ -74,12 +77,13 @@ class UnroutableWarning(FirstSeen):
 
 
 class NewerVersionWarning(FirstSeen):
-    """A logger of a warning for the first event of each type and version that is newer than the event class in this
-    process."""
+    """A logger of warnings about events whose version is newer than the event class in this process.
+
+    It warns for the first event of each type and version."""
 
     def warn(self, event: DeliveredEvent, error: BaseException, handler: str, verdict: Verdict | None) -> None:
-        """Log that an event has a newer version than the event class in this process, and the consequence for such
-        events. Only the first event of each type and version is logged."""
+        """Log that an event's version is newer than the event class in this process, and the consequence."""
+        # Only the first event of each type and version is logged.
         if not self.is_first((event.event_type[:MAX_TYPE_LENGTH], _version(event))):
             return
         if verdict is not None and verdict.state is RowState.DEFERRED:

@@ -25,8 +25,9 @@ from partbox.worker.runners.settlement import Settlement
 
 
 class BatchRunner:
-    """The part of a worker process that calls batch handlers with lists of events. All runner threads and the event
-    loop share it."""
+    """The part of a worker process that calls batch handlers with lists of events.
+
+    All runner threads and the event loop share one object."""
 
     def __init__(self, engine: Engine, runner: LaneRunner, settlement: Settlement) -> None:
         self._engine = engine
@@ -35,9 +36,9 @@ class BatchRunner:
         self._settlement = settlement
 
     def run(self, lane: Lane, endpoint: Endpoint) -> list[Lane]:
-        """Call a sync batch handler in this thread with one list of events, gathered from `lane` (the queue of
-        events of one key) and others. Return the other lanes that gave events; the caller must end them together
-        with `lane`."""
+        """Call a sync batch handler with one list of events. Return the other lanes that gave events to the list."""
+        # The handler runs in this thread. The events come from `lane` (the queue of events of one key) and other lanes.
+        # The caller must end the returned lanes together with `lane`.
         slices, others = self._gather_batch(lane, endpoint)
         if slices and not self._refuse_batch(slices, endpoint):
             try:
@@ -49,8 +50,9 @@ class BatchRunner:
         return others
 
     async def run_async(self, lane: Lane, endpoint: Endpoint) -> list[Lane]:
-        """Call an async batch handler in the event loop, within its timeout, with one list of events gathered from
-        `lane` and other lanes. Return the other lanes, as `run` does."""
+        """Call an async batch handler with one list of events. Return the other lanes that gave events to the list."""
+        # The handler runs in the event loop, within its timeout. The events come from `lane` and other lanes. The
+        # caller must end the returned lanes together with `lane`.
         slices, others = self._gather_batch(lane, endpoint)
         if slices and not self._refuse_batch(slices, endpoint):
             result = await EventLoop.call(endpoint.call, _events_of(slices), endpoint.handler.timeout)
@@ -59,8 +61,9 @@ class BatchRunner:
         return others
 
     def _gather_batch(self, lane: Lane, endpoint: Endpoint) -> tuple[list[ListPart], list[Lane]]:
-        """Gather the events of the next list, from the head of `lane` and then from other lanes. Return the parts of
-        the list, none if the first event may not run now, and the other lanes that gave events."""
+        """Collect the list of waiting events for the next call of a batch handler."""
+        # The events come from the head of `lane`, then from other lanes. The result is the parts of the list (none if
+        # the first event may not run now) and the other lanes that gave events.
         size = endpoint.handler.max_size or 1
         per_lane = endpoint.handler.per_key or size
         destination = self._engine.limits.destination(lane, Destination(self._runner.routes, endpoint))
@@ -89,9 +92,10 @@ class BatchRunner:
         return slices, others
 
     def _take_from_head(self, lane: Lane, endpoint: Endpoint, most: int) -> list[ListPart]:
-        """Take up to `most` events of this handler from the head of the lane, each with the checks of a single event.
-        Stop before an event of another handler, before an event that must run alone unless it is the first, and before
-        an event that was read after the partition was read anew (another incarnation)."""
+        """Take up to `most` events of one handler from the head of the lane."""
+        # Each event gets the checks of a single event. The part ends before an event of another handler, before an
+        # event that must run alone unless it is the first, and before an event that was read after the partition was
+        # read anew (another incarnation).
         taken: list[DeliveredEvent] = []
         run = self._runner.begin_run(float("inf"))
         incarnation = lane.incarnation
@@ -117,8 +121,8 @@ class BatchRunner:
         return refusal is not None
 
     def _settle_batch(self, slices: list[ListPart], endpoint: Endpoint, result: object) -> None:
-        """Record the outcome of each event in a list that the batch handler has processed, with an equal share of the
-        duration, and report the list."""
+        # The outcome of each event is recorded with an equal share of the duration. The list as a whole is reported
+        # too.
         if self._engine.is_forked:
             exit_forked(result)
         count = sum(len(each.events) for each in slices)
@@ -168,10 +172,10 @@ class BatchRunner:
         result: BaseException | Deferral,
         seconds_each: float | None = None,
     ) -> list[Verdict | None]:
-        """Record the failure or refusal of a whole list of events and return the verdict of each. The first event of
-        each key is judged by `result`. For later events of the key no attempt is counted: they are held if the first
-        event blocks its key, otherwise ready again. The circuit breaker counts one failure for the list, that of its
-        first event."""
+        """Record the failure or refusal of a whole list of events. Return the decision for each event."""
+        # The first event of each key is judged by `result`. For later events of the key no attempt is counted: they are
+        # held if the first event blocks its key, otherwise ready again. The circuit breaker counts one failure for the
+        # list, that of its first event.
         verdicts: list[Verdict | None] = []
         first_verdicts: dict[tuple[Lane, Key], Verdict | None] = {}
         for lane, event, incarnation in _events_with_lanes(slices):

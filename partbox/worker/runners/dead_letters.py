@@ -45,8 +45,9 @@ MAX_ABANDONED = 8  # calls that were given up and have not returned
 
 
 class HookTarget(NamedTuple):
-    """A function that the worker calls with each dead event (an event that is not tried again), and the name of that
-    function in logs and metrics."""
+    """A function that the worker calls with each dead event (an event that is not tried again).
+
+    It also has the name of that function in logs and metrics."""
 
     name: str
     call: Callable[..., Any]
@@ -54,8 +55,9 @@ class HookTarget(NamedTuple):
 
 @dataclass(eq=False)
 class _HookCall:
-    """One call of a dead-letter hook for one dead event. `is_ended` is True once the call has returned or was given
-    up."""
+    """One call of a dead-letter hook for one dead event.
+
+    `is_ended` is True once the call has returned or was given up."""
 
     dead_letter: DeadLetter
     target: HookTarget
@@ -68,13 +70,13 @@ class _HookCall:
 
     @property
     def sink_name(self) -> str:
-        """The name under which the metrics of sinks count the calls of this dead-letter hook."""
+        """The name of this dead-letter hook in the metrics of sinks."""
         return DEAD_LETTERS + self.target.name
 
 
 def list_hook_targets(handlers: Handlers, dead_to: str | None) -> list[HookTarget]:
-    """Return the functions to call with each dead event, in call order: first the target of `--dead-to`, last the
-    application's hook, because the hook may fail forever."""
+    """Return the functions to call with each dead event, in call order."""
+    # The target of `--dead-to` comes first and the application's hook last, because the hook may fail forever.
     targets = [] if dead_to is None else [HookTarget(f"--dead-to {masked_url(dead_to)}", build_dead_sender(dead_to))]
     if (hook := handlers.dead_letter_hook) is not None:
         targets.append(HookTarget(f"{name_of(hook)} ({place_of(hook)})", hook))
@@ -82,8 +84,9 @@ def list_hook_targets(handlers: Handlers, dead_to: str | None) -> list[HookTarge
 
 
 class DeadLetters:
-    """The worker's caller of dead-letter hooks. One thread of the process calls them for each dead event, and the
-    poller's thread watches for calls that take too long."""
+    """The part of a worker process that calls dead-letter hooks with dead events.
+
+    One thread of the process calls the hooks. The poller's thread watches for calls that take too long."""
 
     def __init__(
         self, context: Context, targets: Sequence[HookTarget], loop: EventLoop, traffic: TrafficObserver
@@ -105,19 +108,19 @@ class DeadLetters:
 
     @property
     def is_stuck(self) -> bool:
-        """True if no further hook thread is started, because `MAX_ABANDONED` calls of dead-letter hooks were given up
-        and have not returned."""
+        """True if too many dead-letter hooks hang, so that no further hook thread is started."""
+        # The limit is `MAX_ABANDONED` calls that were given up and have not returned.
         return len(self._abandoned_threads) >= MAX_ABANDONED
 
     def start(self) -> None:
-        """Start calling the dead-letter hooks for dead events. The hooks see the context variables of the caller of
-        `start`."""
+        """Start to call the dead-letter hooks for dead events."""
+        # The hooks see the context variables of the caller of `start`.
         self._context_vars = copy_context()
         self._engine.wakes.dead_letter = self._wake
 
     def run_once(self, *, pauses: bool = True) -> bool:
-        """Call the dead-letter hooks for the next dead event. Return False if no dead event waits. With `pauses`, a
-        failure also delays the other dead events."""
+        """Call the dead-letter hooks for the next dead event. Return False if no dead event waits."""
+        # With `pauses`, a failure also delays the other dead events.
         dead_letter = self._dead_letters.take(time.monotonic())
         if dead_letter is None:
             return False
@@ -129,8 +132,8 @@ class DeadLetters:
         return True
 
     def check_overdue(self) -> None:
-        """Log the dead-letter call in progress if it is slow, and abandon it if it is over its timeout. Called by the
-        poller's thread."""
+        """Log a slow call of a dead-letter hook, and give the call up after its timeout."""
+        # The poller's thread calls this.
         call = self._call
         if call is None or call.is_ended:
             return
@@ -156,8 +159,9 @@ class DeadLetters:
                 )
 
     def stop(self, until: float) -> None:
-        """Stop calling dead-letter hooks: wait until `until` (monotonic seconds) for the call in progress, then abandon
-        it. The hooks are called again later for the event of an abandoned call."""
+        """Stop calling dead-letter hooks. Wait for the current call until `until` (monotonic seconds), then give it
+        up."""
+        # The hooks are called again later for the event of a call that was given up.
         self._stopped = True
         self._wakeups.put(None)
         thread = self._thread
@@ -171,8 +175,7 @@ class DeadLetters:
             thread.join(1.0 if call.future is not None else 0.0)
 
     def _wake(self) -> None:
-        """Wake the thread that calls dead-letter hooks, or start it, because a dead event waits. Called with or without
-        the engine's lock."""
+        # This wakes or starts the thread that calls dead-letter hooks, with or without the engine's lock.
         self._wakeups.put(None)
         if self._thread is None and not self.is_stuck:
             self._thread = threading.Thread(target=self._run, name="partbox-dead-letters", daemon=True)
@@ -212,8 +215,8 @@ class DeadLetters:
         return call, failed
 
     def _call_hook(self, call: _HookCall) -> BaseException | None:
-        """Call a dead-letter hook with the dead event, and with the text of its error if the hook takes two arguments.
-        Return the error of an async hook."""
+        """Call a dead-letter hook with a dead event. Return the error of an async hook."""
+        # The hook also gets the text of the event's error if it takes two arguments.
         hook, event, error = call.target.call, call.dead_letter.event, call.dead_letter.error
         make = partial(hook, event, error) if takes(hook, 2) else partial(hook, event)
         if is_async(hook):
@@ -223,8 +226,8 @@ class DeadLetters:
         return None
 
     def _note_end(self, call: _HookCall, failed: BaseException | None, *, leaves_thread: bool = False) -> bool:
-        """Record that a call of a dead-letter hook has ended, and return False if that is recorded already.
-        `leaves_thread`: the call was given up together with its thread."""
+        """Record that a call of a dead-letter hook has ended. Return False if that is recorded already."""
+        # `leaves_thread`: the call was given up together with its thread.
         with self._end_lock:
             if call.is_ended:
                 return False
@@ -239,8 +242,8 @@ class DeadLetters:
         return True
 
     def _abandon(self, call: _HookCall) -> bool:
-        """Give up a dead-letter call together with its thread, and cancel the hook if it is async. Return False if the
-        call has already ended."""
+        """Give up a call of a dead-letter hook. Return False if the call has already ended."""
+        # The thread of the call is given up too. An async hook is cancelled.
         given_up = self._note_end(call, _timeout_error(call.timeout), leaves_thread=True)
         if given_up and call.future is not None:
             call.future.cancel()
@@ -259,8 +262,8 @@ class DeadLetters:
 
 
 async def _await_hook(make: Callable[[], Awaitable[object]], timeout: float) -> BaseException | None:  # noqa: ASYNC109  it bounds the hook
-    """Await an async dead-letter hook for at most `timeout` seconds. Return its error instead of raising it, because it
-    must not end the event loop, or None."""
+    """Await an async dead-letter hook for at most `timeout` seconds. Return its error or None."""
+    # The error is not raised, because it must not end the event loop.
     limit = asyncio.timeout(timeout)
     try:
         async with limit:

@@ -37,8 +37,7 @@ UNTRUSTED = 0.02  # seconds between two checks of a lease that has run out
 
 
 class AsyncRunners:
-    """The asyncio tasks that run events in the event loop, in place of runner threads, for workers whose handlers are
-    all async."""
+    """The asyncio tasks that run events, in place of threads, if all handlers are async."""
 
     def __init__(
         self, context: Context, runner: LaneRunner, settlement: Settlement, loop: EventLoop, slice_seconds: float
@@ -55,12 +54,11 @@ class AsyncRunners:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def add_runner(self) -> None:
-        """Start one more asyncio task that runs events in the event loop. Any thread may call this."""
+        """Start one more asyncio task that runs events. Any thread may call this."""
         self._loop.start(self._run_until_stopped)
 
     def wake_one(self) -> None:
-        """Wake one of the asyncio tasks that wait for a lane (the queue of events of one key) to run. Any thread may
-        call this."""
+        """Wake one of the asyncio tasks that wait for events to run. Any thread may call this."""
         self._wakeups.put(None)
         if not self._wake_scheduled:
             self._wake_scheduled = True
@@ -126,9 +124,10 @@ class AsyncRunners:
 
 
 class RunnerSetup(NamedTuple):
-    """The parts that runners need: the queue that chooses the next lane (the events of one key), the event loop, and
-    the seconds of a time slice. `shared_lanes` allows new events of all keys of a partition to wait in one shared
-    lane."""
+    """The shared objects and settings that the threads and tasks which run events need.
+
+    They are the queue that chooses the next lane (the events of one key), the event loop, and the seconds of a time
+    slice. `shared_lanes` allows new events of all keys of a partition to wait in one shared lane."""
 
     queue: RunQueue
     loop: EventLoop
@@ -163,13 +162,13 @@ class Dispatcher:
 
     @property
     def is_async(self) -> bool:
-        """True if the worker needs no runner threads, because every handler is async and takes single events, not
-        lists."""
+        """True if the worker needs no threads for handlers, because every handler is async."""
+        # A handler that takes lists of events needs a thread too.
         return {endpoint.kind for endpoint in self._runner.routes.all()} == {RunKind.ASYNC}
 
     def start(self) -> None:
-        """Connect the engine to the runners, so that it can start and wake them. Call this before any lane (the events
-        of one key) is ready."""
+        """Connect the engine to the pool, so that it can start and wake threads or tasks."""
+        # Call this before any lane (the events of one key) is ready.
         wakes = self._engine.wakes
         if any(endpoint.handler.is_async for endpoint in self._runner.routes.all()):
             self._loop.prepare()
@@ -182,7 +181,7 @@ class Dispatcher:
             wakes.run, wakes.hire, self._scheduler.can_watch = partial(self._wakeups.put, None), self._hire, True
 
     def join(self, until: float) -> bool:
-        """Wait until `until` (monotonic seconds) for all runners to end, then cancel the async handlers that still run.
+        """Wait until `until` (monotonic seconds) for all handlers to end, then cancel the async handlers.
 
         Return False if some still run.
 
@@ -193,19 +192,20 @@ class Dispatcher:
         return not cancelled and not any(thread.is_alive() for thread in self._threads)
 
     def close(self) -> None:
-        """Close the clients that handlers hold open, by calling their `close`, and stop the event loop."""
+        """Close the clients that handlers hold open, and stop the event loop."""
+        # A handler's clients are closed by its `close`.
         handlers = (endpoint.handler for endpoint in self._runner.routes.all())
         self._loop.stop({handler.close for handler in handlers if handler.close is not None})
 
     def disown(self) -> None:
-        """Stop the scheduler and the event loop in a forked child process, because the work of the parent process must
-        not go on there."""
+        """Stop the scheduler and the event loop in a forked child process."""
+        # The work of the parent process must not go on there.
         self._scheduler.disown()
         self._loop.disown()
 
     def note_running(self) -> list[Lane]:
-        """Return the lanes whose events run now. Also write to the process's slot, for the supervisor, since when the
-        oldest handler runs and since when all runners hang."""
+        """Return the lanes (queues of one key) whose events run now, and report long runs to the supervisor."""
+        # The process's slot gets the time since when the oldest handler runs, and since when all runners hang.
         running = self._scheduler.running()
         oldest = min((lane.started for lane in running), default=0.0)
         now = boottime()
@@ -218,8 +218,9 @@ class Dispatcher:
         return running
 
     def run_time_slice(self, lanes: list[Lane]) -> list[Lane]:
-        """Run the events of `lanes` (each the events of one key) in the calling thread for at most one time slice.
-        Return the lanes that the caller must end."""
+        """Run the events of `lanes` in this thread for at most one time slice. Return the lanes that the caller must
+        end."""
+        # Each lane holds the events of one key.
         return self._run_slice(lanes, self._settlement.reports.tally())
 
     def _run_slice(self, lanes: list[Lane], tally: Tally | None) -> list[Lane]:
@@ -234,8 +235,8 @@ class Dispatcher:
         return ended
 
     def _run_lanes(self, lanes: list[Lane], run: LaneRun) -> list[Lane]:
-        """Run the events of `lanes` one lane after another until the time slice is over, which is checked at each start
-        of a handler. Return the lanes that the caller must end."""
+        """Run the events of several lanes until the time slice is over. Return the lanes that the caller must end."""
+        # The lanes run one after another. The time is checked at each start of a handler.
         ended: list[Lane] = []
         for at, lane in enumerate(lanes, start=1):
             if (handoff := self._runner.run(lane, run)) is None:
@@ -275,10 +276,10 @@ class Dispatcher:
         return lanes
 
     def _watch_shared_lanes(self) -> bool:
-        """Check shared lanes (queues with events of several keys) at short intervals, and split a lane whose running
-        event blocks others. Return True once this runner is woken, False if nothing has blocked others for
-        `MAX_IDLE_CHECKS` checks. A check that woke up in time got the interpreter at once, so the handlers wait and do
-        not compute."""
+        """Watch queues that hold events of several keys, and split a queue if its running event blocks others."""
+        # The checks are made at short intervals. The result is True once this runner is woken, and False if nothing has
+        # blocked others for `MAX_IDLE_CHECKS` checks. A check that woke up in time got the interpreter at once, so the
+        # handlers wait and do not compute.
         idle_checks = 0
         while idle_checks < MAX_IDLE_CHECKS or not self._scheduler.stop_watching(called=False):
             began, before = time.monotonic(), self._last_check
@@ -299,8 +300,9 @@ class Dispatcher:
         return False
 
     def _hand_over(self, lane: Lane, endpoint: Endpoint, tally: Tally | None) -> list[Lane]:
-        """Run the next event of a lane by the means that its handler needs: this thread, the event loop, or the thread
-        for transactions. Return the lanes that the caller must end, none if the event loop ends them."""
+        """Run the next event of a lane in the thread or loop that its handler needs. Return the lanes to end."""
+        # The handler needs this thread, the event loop, or the thread for transactions. No lanes are returned if the
+        # event loop ends them.
         if tally is not None:
             self._settlement.reports.report_delivered(tally)
         is_limited, others = endpoint.run_kind is RunKind.LIMITED, list[Lane]()
@@ -324,8 +326,9 @@ class Dispatcher:
         return [lane, *others]
 
     async def _run_lane_async(self, lane: Lane, endpoint: Endpoint) -> None:
-        """Run the events of a lane in the event loop, then end the lane. If the loop itself is ended, the lane stays
-        open: its cancelled events are not done, and its partition is not released."""
+        """Run the events of a lane (queue of one key) in the event loop, then end the lane."""
+        # If the loop itself is ended, the lane stays open: its cancelled events are not done, and its partition is not
+        # released.
         others: list[Lane] = []
         try:
             await self._loop.wait_for_slice()

@@ -41,8 +41,9 @@ OUTCOME_TYPES = (type(None), Done, RetryAfter, Dead, Deferral, BaseException)
 
 class RunKind(Enum):
     # By the runner of the lane.
-    """The ways in which the worker can run the events of a handler: in a thread, in the event loop, in lists, in a
-    database transaction, or one event per permit of a limit."""
+    """The ways to run events of a handler, such as in a thread, in the event loop or in lists.
+
+    Other ways are a database transaction, and one event per start permission under a rate or concurrency limit."""
 
     SYNC = "sync"
     # In the event loop.
@@ -56,8 +57,9 @@ class RunKind(Enum):
 
 
 class Endpoint:
-    """A registered handler as one worker process calls it: with its interceptors and its circuit breaker, from any
-    thread.
+    """A registered handler as one worker process calls it, with its interceptors and its circuit breaker.
+
+    Any thread may use it.
 
     `first_step` calls the handler, or runs an async handler up to its first suspension. `is_plain` is True if an event
     whose handler returned None needs nothing more than to be recorded as done. `run_kind` is the kind of the handler,
@@ -113,19 +115,21 @@ class Endpoint:
         self.set_run_kind(self.kind)
 
     def enter(self, context: Context) -> None:
-        """Set the context whose copies the handler runs in from now on, one copy per event, so that context variables
-        set for one event are not seen by others. `context` makes the copy, in which `first_step` is run. The transactor
-        runs `wrapped_call` in the copy, within a savepoint."""
+        """Set the context of context variables in which the handler runs from now on."""
+        # Each event gets a copy of its own, so that context variables set for one event are not seen by others.
+        # `context` makes the copy, in which `first_step` is run. The transactor runs `wrapped_call` in the copy, within
+        # a savepoint.
         self.context: Callable[[], Context] = context.copy
 
     def call(self, given: Any) -> object:
-        """Call the handler with an event or a list, in a new copy of its context. An async handler runs only up to its
-        first suspension."""
+        """Call the handler with an event or a list. An async handler runs only up to its first await that waits.
+
+        It runs in a new copy of its context of context variables."""
         return run_in_context(self.context(), self.first_step, given)
 
     def set_run_kind(self, kind: RunKind) -> None:
-        """Set how the events of this handler are run: `kind`, which is LIMITED while the handler has a rate or
-        concurrency limit, else the handler's own kind."""
+        """Set how the worker runs the events of this handler."""
+        # `kind` is LIMITED while the handler has a rate or concurrency limit, else the handler's own kind.
         with self._lock:
             self.run_kind = kind
             self._may_be_plain = kind in (RunKind.SYNC, RunKind.ASYNC) and not self._hears_each
@@ -133,14 +137,15 @@ class Endpoint:
 
     @property
     def is_uneventful(self) -> bool:
-        """True if a success of the handler need not be recorded: its circuit breaker has no failures, and no observer
-        follows single events."""
+        """True if a success of the handler need not be recorded or reported.
+
+        Its circuit breaker has no failures, and no observer follows single events."""
         return not (self._circuit.has_failures or self._hears_each)
 
     def refusal(self, now: float) -> Deferral | None:
-        """Ask the circuit breaker whether the handler may be called. Return None if so, and then the caller must call
-        it, else a deferral. An open circuit admits one probe now and then. `now` (monotonic seconds) must be the
-        `started` that `judge` gets later."""
+        """Return None if the circuit breaker lets the handler be called, else a deferral of the event."""
+        # After None the caller must call the handler. An open circuit admits one probe now and then. `now` (monotonic
+        # seconds) must be the `started` that `judge` gets later.
         if not self._circuit.has_failures:
             return None
         with self._lock:
@@ -150,12 +155,12 @@ class Endpoint:
             return Deferral(self._wait(now), reason, is_wait=True)
 
     def deferral_verdict(self, event: DeliveredEvent, refusal: Deferral) -> Verdict:
-        """Return the verdict (the event's next state) for an event that the open circuit breaker refused: it is tried
-        later, and the attempt is not counted."""
+        """Return the next state of an event that the open circuit breaker refused: it is tried later."""
+        # The attempt is not counted.
         return self._judge_certain(event.attempt - 1, refusal)
 
     def crash_verdict(self, attempts: int) -> Verdict:
-        """Return the verdict that an event is dead, because its process died at each of its attempts to handle it."""
+        """Return the decision to give up an event, because its process died at each attempt to handle it."""
         return self._judge_certain(attempts - 1, Dead(f"its process died, {counted(attempts, 'time')} that it ran"))
 
     def _judge_certain(self, attempts: int, result: Deferral | Dead) -> Verdict:
@@ -166,8 +171,7 @@ class Endpoint:
     def judge(
         self, event: DeliveredEvent, result: object, started: float | None = None, *, counts_failure: bool = True
     ) -> Verdict | None:
-        """Return the verdict on an event (retry, defer or dead) by the result of its handler, or None if the event is
-        done.
+        """Decide by the handler's result if an event is retried, deferred or dead. Return None if it is done.
 
         `result` is the value that the handler returned, or the error that it raised. `started` is in monotonic seconds.
         With `counts_failure` False the circuit does not count a failure, because another event of the list has counted
@@ -177,8 +181,8 @@ class Endpoint:
         )
 
     def timeout_verdict(self, event: DeliveredEvent, error: TimeoutError, started: float) -> Verdict | None:
-        """Return the verdict on an event whose handler ran over its timeout and is given up. The circuit breaker is not
-        asked, because it ends with the process."""
+        """Decide the next state of an event whose handler ran over its timeout."""
+        # The handler is given up. The circuit breaker is not asked, because it ends with the process.
         return self._judge_traced(event, error, started, lambda: self._judge_by_policy(event, error)[0])
 
     def _judge_traced(
@@ -239,14 +243,14 @@ class Endpoint:
         return self.deferral_verdict(event, Deferral(wait, verdict.error or ""))
 
     def _wait(self, now: float) -> float:
-        """Return the seconds until a deferred event is tried again, spread at random. The caller holds the lock. If all
-        events came back at once, the event with the lowest id would always be the probe, and an error of its own would
-        keep the circuit open forever."""
+        """Return the seconds until a deferred event is tried again, spread at random. The caller holds the lock."""
+        # If all events came back at once, the event with the lowest id would always be the probe, and an error of its
+        # own would keep the circuit open forever.
         return self._circuit.wait(now) * random.uniform(*WAIT_SPREAD)
 
     def _judge_by_policy(self, event: DeliveredEvent, error: BaseException) -> tuple[Verdict | None, Advice]:
-        """Return the verdict on an event whose handler raised `error`, by `on_error` and the retry policy only, without
-        the circuit breaker. Also return the advice of `on_error`."""
+        """Decide the next state of a failed event by `on_error` and the retry policy only."""
+        # The circuit breaker is not asked. The advice of `on_error` is returned too.
         advice = self._ask_on_error(event, error)
         verdict = judge(self.handler, event.attempt - 1, error, self._limit, advice)
         if verdict is not None and (policy_error := verdict.policy_error) is not None:
@@ -277,8 +281,8 @@ class Endpoint:
         return advice
 
     def _is_event_fault(self, error: BaseException, verdict: Verdict) -> bool:
-        """Return True if the error is the fault of this event only, so that it says nothing about the handling of other
-        events."""
+        """Return True if the error is caused by this event alone, and not by an outage."""
+        # Then it says nothing about the handling of other events.
         most = self.handler.max_attempts
         exhausted = most is not None and verdict.attempts >= most
         return isinstance(error, UnrecoverableError) or (verdict.state is RowState.DEAD and not exhausted)
@@ -299,8 +303,8 @@ class Endpoint:
             self._log_circuit("circuit_open", text, type(error).__name__, error)
 
     def _note_outcome(self, outcome: object, started: float | None) -> None:
-        """Record a success of the handler in its circuit breaker. RetryAfter counts neither as success nor as failure,
-        because it may hide an error."""
+        """Record a success of the handler in its circuit breaker."""
+        # RetryAfter counts neither as success nor as failure, because it may hide an error.
         if isinstance(outcome, RetryAfter):
             self.note_undecided(started)
         elif self._circuit.has_failures and not isinstance(outcome, Deferral):
@@ -311,8 +315,8 @@ class Endpoint:
                 self._report_closed("the circuit of %s is closed again")
 
     def _note_event_fault(self, event: DeliveredEvent, started: float | None) -> None:
-        """Tell the circuit breaker that the handler failed by an error of the event itself, not by an outage. A probe
-        that fails so says nothing about the downstream service."""
+        """Tell the circuit breaker that the event itself caused the failure, not an outage."""
+        # A probe that fails so says nothing about the downstream service.
         if not self._circuit.is_open or started is None:
             return
         with self._lock:
@@ -332,16 +336,16 @@ class Endpoint:
         log_event(log, name, text, handler.name, *arguments, subscription=handler.subscription, handler=handler.name)
 
     def note_undecided(self, started: float | None) -> None:
-        """Tell the circuit breaker that a call of the handler has ended without showing whether its downstream service
-        works."""
+        """Tell the circuit breaker that a call has ended without evidence of success or failure."""
+        # The call did not show whether the handler's downstream service works.
         if self._circuit.is_open and started is not None:
             with self._lock:
                 self._circuit.note_undecided(started)
 
 
 def guard_other_writes(call: Call) -> Call:
-    """Wrap a transactional handler so that a write through a Django connection raises an error, because it would be in
-    another transaction."""
+    """Wrap a transactional handler so that a write through a Django connection raises an error."""
+    # The write would be in another transaction.
 
     def guarded(event: Any, conn: Any) -> Any:
         # Check at each call, because the module of a handler may import Django late.

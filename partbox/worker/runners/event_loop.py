@@ -33,8 +33,9 @@ CLOSE_TIMEOUT = 2.0  # seconds for the close of one client
 
 @dataclass(slots=True, eq=False)
 class Suspended:
-    """An async handler's coroutine that has run up to its first suspension, and the future that it waits for. `context`
-    is set by the function that ran the first step."""
+    """The coroutine of an async handler that waits, and the future that it waits for.
+
+    The coroutine has run up to its first suspension. `context` is set by the function that ran the first step."""
 
     coroutine: Any
     waiting: Any
@@ -42,8 +43,8 @@ class Suspended:
 
 
 def run_in_context(context: Context, function: Callable[..., object], *given: Any) -> object:
-    """Run a function in the given context of context variables. If it begins an async handler, the later steps of that
-    handler run in this context too."""
+    """Run a function in the given context of context variables."""
+    # If it begins an async handler, the later steps of that handler run in this context too.
     result = context.run(function, *given)
     if type(result) is Suspended:
         result.context = context
@@ -51,8 +52,9 @@ def run_in_context(context: Context, function: Callable[..., object], *given: An
 
 
 def begin_handler(handler: Callable[..., Any], *given: Any) -> object:
-    """Run an async handler up to its first suspension, in the task of its lane. Return Suspended, or the value or error
-    of a handler that never waits. Most handlers that do not wait end here, without a round of the event loop."""
+    """Run an async handler until it first waits. Return Suspended, or the value or error if it never waits."""
+    # The handler runs in the task of its lane. Most handlers that do not wait end here, without a round of the event
+    # loop.
     try:
         coroutine = handler(*given)
         if not isinstance(coroutine, CoroutineType):
@@ -100,8 +102,8 @@ def _run_rest(suspended: Suspended) -> Generator[Any, Any, Any]:
 
 
 async def _run_rest_within(timeout: float, suspended: Suspended) -> object:  # noqa: ASYNC109  it bounds the handler
-    """Run a suspended handler's coroutine to its end, and cancel it after `timeout` seconds. The traceback of the
-    TimeoutError then shows where the handler was."""
+    # A suspended handler's coroutine runs to its end and is cancelled after `timeout` seconds. The traceback of the
+    # TimeoutError then shows where the handler was.
     limit = asyncio.timeout(timeout)
     try:
         async with limit:
@@ -125,8 +127,10 @@ Set before each handler begins, because `asyncio.current_task` costs as much as 
 
 
 class EventLoop:
-    """The event loop in which a process runs its async handlers: a loop in a thread of its own, or the loop lent by the
-    application. Errors of handlers are returned as values."""
+    """The event loop in which a worker process runs its async handlers.
+
+    It is a loop in a thread of its own, or the loop lent by the application. Errors of handlers are returned as values.
+    """
 
     def __init__(self, new_loop: NewLoop = asyncio.new_event_loop) -> None:
         self._host: ThreadLoop | ApplicationLoop = ThreadLoop(new_loop)
@@ -134,33 +138,34 @@ class EventLoop:
         self._blocked = False
 
     def adopt(self, loop: asyncio.AbstractEventLoop, ended: Callable[[], object]) -> None:
-        """Run async handlers in the application's event loop, which is also the caller's. `ended` is called if the
-        application cancels all tasks of the loop, as it does before it ends the loop."""
+        """Run async handlers in the application's event loop, which is also the caller's."""
+        # `ended` is called if the application cancels all tasks of the loop, as it does before it ends the loop.
         self._host = ApplicationLoop(loop, ended)
 
     @property
     def application_loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop that the application lent for async handlers, or None if the worker uses a loop of its own."""
+        """The event loop that the application lent for async handlers, or None for the worker's own loop."""
         return self._host.loop if isinstance(self._host, ApplicationLoop) else None
 
     @property
     def ended(self) -> bool:
-        """True if the application has ended its event loop or cancelled all tasks in it. Handlers that ran at that time
-        never end."""
+        """True if the application has ended its event loop or cancelled all tasks in it."""
+        # Handlers that ran at that time never end.
         return self._host.ended
 
     def prepare(self) -> None:
-        """Guard async connection pools against use from two event loops. Call this before the first async handler
-        runs."""
+        """Guard async connection pools against use from two event loops."""
+        # Call this before the first async handler runs.
         self._host.prepare()
 
     def start(self, run_lanes: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Start a task in the event loop that runs the events of lanes. Any thread may call this."""
+        """Start a task in the event loop that runs events. Any thread may call this."""
+        # `run_lanes` is the coroutine function of the task.
         self._host.call(partial(self._start_task, run_lanes))
 
     def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
-        """Run a coroutine that is not a handler in the event loop, and return a future for another thread. Cancelling
-        the future cancels its task, but `cancel` of the loop does not."""
+        """Run a coroutine in the event loop, and return a future on which another thread can wait."""
+        # The coroutine is not a handler. Cancelling the future cancels its task, but `cancel` of the loop does not.
         return self._host.submit(function)
 
     def call_soon(self, callback: Callable[[], object]) -> None:
@@ -168,8 +173,9 @@ class EventLoop:
         self._host.call(callback)
 
     def slice_bounds(self, began: float, seconds: float) -> tuple[float, float]:
-        """Return when a time slice of `seconds` that began at `began` ends, and its latest end if its handlers wait.
-        Both are monotonic seconds. The latest end is 0.0 in an event loop where slices are not extended."""
+        """Return the normal and the latest end of a time slice, in monotonic seconds."""
+        # The slice of `seconds` began at `began`. The latest end applies if its handlers wait. It is 0.0 in an event
+        # loop where slices are not extended.
         ends = self._host.until(began, seconds)
         return ends, began + seconds if self._host.is_shared else 0.0
 
@@ -179,8 +185,7 @@ class EventLoop:
             await await_undisturbed(asyncio.sleep(0))
 
     async def wait_for_slice(self) -> bool:
-        """Wait until the calling runner may begin its next time slice in the event loop. Return True if it had to
-        wait."""
+        """Wait until the calling task may begin its next time slice. Return True if it had to wait."""
         waited = False
         while (waiting := self._host.next_slice()) is not None:
             waited = True
@@ -192,8 +197,8 @@ class EventLoop:
 
     @staticmethod
     async def call(begin_call: Callable[[Any], object], given: Any, timeout: float | None) -> object:  # noqa: ASYNC109  it bounds the handler
-        """Run a handler to its end; `begin_call` runs its first step. Return its value or error, a TimeoutError after
-        `timeout` seconds."""
+        """Run a handler to its end. Return its value or error, a TimeoutError after `timeout` seconds."""
+        # `begin_call` runs its first step.
         current_run.task = task = asyncio.current_task()
         result = begin_call(given)
         return await EventLoop.run_rest(result, timeout, task) if type(result) is Suspended else result
@@ -201,9 +206,10 @@ class EventLoop:
     @staticmethod
     @coroutine
     def run_rest(suspended: Suspended, timeout: float | None, task: Any) -> Generator[Any, Any, object]:
-        """Run a suspended handler to its end and return its value or error, a TimeoutError after `timeout` seconds.
-        Raises only if the task must end. Most handlers have no timeout, so this is a generator: each wait then goes
-        through one coroutine less."""
+        """Run a waiting handler to its end. Return its value or error, a TimeoutError after `timeout` seconds.
+
+        It raises only if the task must end. Most handlers have no timeout, so this is a generator: each wait then
+        goes through one coroutine less."""
         result: object
         try:
             result = (
@@ -222,8 +228,10 @@ class EventLoop:
         return result
 
     def cancel(self, patience: float = 0.0) -> bool:
-        """Wait `patience` seconds for running async handlers to end, then cancel them. Return True if some were left,
-        or if the event loop is blocked or does not run. A handler that resists cancellation is left behind."""
+        """Wait `patience` seconds for async handlers to end, then cancel them. Return True if some were left.
+
+        It also returns True if the event loop is blocked or does not run. A handler that resists cancellation is
+        left behind."""
         if not self._host.is_alive:
             return self._cancel_later()
         try:
@@ -232,16 +240,16 @@ class EventLoop:
             return True
 
     def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = ()) -> None:
-        """Close the clients of handlers and end the event loop, once its handlers have ended. A loop of the application
-        goes on."""
+        """Close the clients of handlers and end the event loop, once its handlers have ended."""
+        # A loop of the application goes on.
         if self._host.is_alive and not self._blocked:
             with suppress(TimeoutError):
                 self._run_and_wait(partial(_close_all, closing), ANSWER_TIMEOUT)
         self._host.end(blocked=self._blocked)
 
     def _run_and_wait(self, function: Callable[[], Coroutine[Any, Any, T]], patience: float) -> T:
-        """Run a coroutine in the event loop and wait for its result; start it again if a handler cancels all tasks.
-        Raise TimeoutError if the loop is blocked or has ended."""
+        """Run a coroutine in the event loop and wait for its result. Raise TimeoutError if the loop is blocked."""
+        # A loop that has ended gives TimeoutError too. The coroutine is started again if a handler cancels all tasks.
         until = time.monotonic() + patience
         while not self._host.ended:
             with suppress(CancelledError):
@@ -254,16 +262,14 @@ class EventLoop:
         raise TimeoutError
 
     def _cancel_later(self) -> bool:
-        """Request cancellation of all runner tasks in an event loop that does not run now, for the case that the loop
-        goes on. Return True if there are such tasks."""
+        """Ask all handler tasks to cancel when their stopped event loop goes on. Return True if there are any."""
         for task in (tasks := list(self._tasks)):
             ending_tasks.add(task)
             self._host.call(task.cancel)
         return bool(tasks)
 
     def disown(self) -> None:
-        """Arrange in a forked child process that it ends when the async handler that forked it returns to the event
-        loop."""
+        """Make a forked child process end when the async handler that forked it returns to the event loop."""
         self._host.disown()
 
     def _start_task(self, run_lanes: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -303,8 +309,9 @@ async def _close_all(closing: Iterable[Callable[[], Awaitable[None]]]) -> None:
 
 
 async def await_undisturbed(wait: Awaitable[Any]) -> None:
-    """Await `wait`, but return early if a handler cancels the current task, perhaps with all others of the event loop.
-    Only a cancellation that ends the worker or the loop is passed on."""
+    """Await `wait`, but return early if a handler cancels the current task."""
+    # The handler may have cancelled all tasks of the event loop. Only a cancellation that ends the worker or the loop
+    # is passed on.
     try:
         await wait
     except asyncio.CancelledError:
@@ -315,8 +322,7 @@ async def await_undisturbed(wait: Awaitable[Any]) -> None:
 
 
 async def _uncancel(task: asyncio.Task[Any]) -> None:
-    """Undo a cancellation of the task that a handler asked for, so that the next handler in the same task does not
-    receive it."""
+    """Undo a handler's cancellation of its task, so that the next handler in the task does not receive it."""
     if must_end(task):
         return
     while task.cancelling():
@@ -335,7 +341,7 @@ def _cancel_traceback(error: TimeoutError) -> TracebackType | None:
 
 
 def _is_discarded(task: asyncio.Task[Any]) -> bool:
-    """Return True if the task's coroutine is being thrown away (closed by the interpreter) instead of run."""
+    # The task's coroutine is being thrown away (closed by the interpreter) instead of run.
     try:
         return asyncio.current_task() is not task
     except RuntimeError:

@@ -28,7 +28,9 @@ Handoff = tuple[Endpoint, Suspended | None]
 
 @dataclass(slots=True, eq=False)
 class LaneRun:
-    """One time slice of one runner (a thread or task), in which it runs events of the lanes that it took.
+    """One time slice of a thread or task, in which it runs events of several keys.
+
+    The events are in the lanes that it took.
 
     `ends` is in monotonic seconds, `lease_checked_at` in Unix seconds. `tally` counts deliveries, or is None if nothing
     reads them. Only handlers of `kind` are run. `has_waited` is True once a handler has suspended, so that other tasks
@@ -43,8 +45,9 @@ class LaneRun:
 
 
 class LaneRunner:
-    """The code that runs the events of a lane (the queue of events of one key), one handler call after another. All
-    runner threads and the event loop of a process share it."""
+    """The code that runs events of the same key, one handler call after another.
+
+    A lane is the queue of events of one key. All runner threads and the event loop of a process share one object."""
 
     def __init__(self, engine: Engine, routes: Routes[Endpoint], slot: Slot, settlement: Settlement) -> None:
         self._engine = engine
@@ -57,23 +60,24 @@ class LaneRunner:
     def begin_run(
         self, ends: float, tally: Tally | None = None, kind: RunKind = RunKind.SYNC, *, latest_end: float = 0.0
     ) -> LaneRun:
-        """Return a new time slice that ends at `ends` (monotonic seconds), or up to `latest_end` if its handlers
-        wait."""
+        """Return a new time slice that ends at `ends`, or up to `latest_end` if its handlers wait."""
+        # Both are monotonic seconds.
         return LaneRun(ends, self._trusted_at, tally, kind, latest_end=latest_end)
 
     def begin_single_run(self, tally: Tally | None) -> LaneRun:
-        """Return a time slice that ends after one event, for a lane that holds a permit to run one event of a rate- or
-        concurrency-limited handler."""
+        """Return a time slice that ends after one event.
+
+        It is for a lane that holds a permit to run one event of a rate- or concurrency-limited handler."""
         return self.begin_run(0.0, tally, RunKind.LIMITED)
 
     def has_permit(self, lane: Lane) -> bool:
-        """Return True if the lane (the events of one key) holds a permit to run an event whose handler has a rate or
-        concurrency limit."""
+        """Return True if an event of this lane may start now under its handler's rate or concurrency limit."""
+        # A lane is the queue of events of one key.
         return self._engine.limits.covers(lane)
 
     def next(self, ended: list[Lane], tally: Tally | None) -> list[Lane] | NoLane:
-        """Give back the lanes in `ended`, and return the lanes that the runner runs next, or the reason why there are
-        none. The delivery counts in `tally` are reported before the runner waits."""
+        """Give back the lanes that have ended, and return the next lanes to run, or the reason for none."""
+        # The delivery counts in `tally` are reported before the runner waits.
         unreported = tally if tally is not None and tally.oldest is not None else None
         trusted = self.may_start()
         lanes = self._engine.scheduler.next(ended, monotonic(), trusted=trusted, waits=unreported is None)
@@ -85,9 +89,11 @@ class LaneRunner:
     def run(self, lane: Lane, run: LaneRun) -> Handoff | None:  # noqa: PLR0915
         # Long, because `next_event`, the call and `Settlement.settle_result` are inlined here. Most events go through
         # nothing else, and one more call for each event is measurable.
-        """Run the events of a lane until the time slice is over, the lane is empty, or an event needs another runner.
-        Return None at the end. Return an endpoint (handler) and None if the next event is for another kind of handler.
-        Return an endpoint and Suspended if the async handler of the current event waits."""
+        """Run the events of a lane (queue of one key) until the time slice is over or the lane is empty.
+
+        It also ends if an event needs another runner. The result is None at the end. It is an endpoint (handler) and
+        None if the next event is for another kind of handler. It is an endpoint and Suspended if the async handler
+        of the current event waits."""
         partition, routes, only_route, tally, claim = (
             lane.partition,
             self.routes,
@@ -165,8 +171,8 @@ class LaneRunner:
         return handoff
 
     async def run_async(self, lane: Lane, run: LaneRun, task: asyncio.Task[Any] | None) -> Endpoint | None:
-        """Run the events of a lane in the asyncio task `task`, awaiting async handlers. Return the endpoint (handler)
-        of the next event if that is of another kind."""
+        """Run the events of a lane (queue of one key) in the asyncio task `task`."""
+        # Async handlers are awaited. The result is the endpoint (handler) of the next event if that is of another kind.
         tally = run.tally
         current_run.task = task
         while (handoff := self.run(lane, run)) is not None:
@@ -203,8 +209,9 @@ class LaneRunner:
         return None
 
     def may_start(self) -> bool:
-        """Return True if a handler may start now, because the worker's lease on its partitions still holds (⛨ DESIGN
-        5). The check reads the wall clock, because that jumps over every pause of the process or its machine."""
+        """Return True if the worker still owns its partitions, so that a handler may start now."""
+        # The worker's lease on its partitions must still hold (⛨ DESIGN 5). The check reads the wall clock, because
+        # that jumps over every pause of the process or its machine.
         now = time()
         if -TRUST_SPAN < now - self._trusted_at < TRUST_SPAN:
             return True
@@ -214,12 +221,14 @@ class LaneRunner:
         return True
 
     def is_transactional(self, event: DeliveredEvent) -> bool:
-        """Return True if the event's handler runs in a database transaction of the worker (option `transactional`)."""
+        """Return True if the event's handler runs in a database transaction of the worker."""
+        # The option is `transactional`.
         return self.routes[event.route].kind is RunKind.TRANSACTIONAL
 
     def next_event(self, lane: Lane, run: LaneRun) -> NextEvent | None:
-        """Begin the next event of the lane and return it with its endpoint (handler), or None at the end of the lane or
-        time slice."""
+        """Begin the next event of the lane. Return it with its handler, or None at the end of the lane or time
+        slice."""
+        # The handler is an endpoint.
         partition, outcomes = lane.partition, self._outcomes
         remembered = partition.resumption.remembered
         while lane.queue and not partition.is_stopping:
@@ -247,8 +256,8 @@ class LaneRunner:
         return None
 
     def _check_lease(self, lane: Lane, run: LaneRun) -> bool:
-        """Return True if the worker's lease still allows another handler to start. If the handler before was slow, add
-        it to the delivery counts."""
+        """Return True if the worker still owns its partitions, so that another handler may start."""
+        # If the handler before was slow, it is added to the delivery counts.
         tally, event = run.tally, lane.current
         if tally is not None:
             if event is None:

@@ -38,8 +38,8 @@ _loop_guards: WeakKeyDictionary[asyncio.Task[Any], asyncio.Task[None]] = WeakKey
 
 
 def must_end(task: asyncio.Task[Any] | None) -> bool:
-    """Return True if the task must end, because the worker cancelled it or all tasks of the event loop were cancelled,
-    and not because a handler cancelled it."""
+    """Return True if the task was cancelled by the worker or the application, and not by a handler."""
+    # Then the task must end. The application cancels all tasks of the event loop.
     if task in ending_tasks:
         return True
     loop_guard = None if task is None else _loop_guards.get(task)
@@ -47,8 +47,8 @@ def must_end(task: asyncio.Task[Any] | None) -> bool:
 
 
 def loop_factory(library: Literal["asyncio", "uvloop"]) -> NewLoop:
-    """Return the function that creates event loops of the given library. Raise SettingsError, with the remedy, if the
-    library is missing."""
+    """Return the function that creates event loops of a library. Raise SettingsError if it is missing."""
+    # The error names the remedy.
     if library == "asyncio":
         return asyncio.new_event_loop
     factory: NewLoop = platform.library(
@@ -58,8 +58,9 @@ def loop_factory(library: Literal["asyncio", "uvloop"]) -> NewLoop:
 
 
 class ThreadLoop:
-    """An event loop for async handlers in a thread of its own, which starts with the first call. Its methods may be
-    called by any thread."""
+    """An event loop for async handlers in a thread of its own, which starts with the first call.
+
+    Its methods may be called by any thread."""
 
     is_shared = False
     """True if the loop also runs tasks other than handlers."""
@@ -80,37 +81,41 @@ class ThreadLoop:
         return self._thread is not None and self._thread.is_alive()
 
     def prepare(self) -> None:
-        """Guard async connection pools against use from two event loops. Call this before the first handler runs."""
+        """Guard async connection pools against use from two event loops."""
+        # Call this before the first handler runs.
         pool_guard.guard_pools(self._other_loop)
 
     def call(self, callback: Callable[[], object]) -> None:
-        """Schedule a callback to run in this event loop, from any thread."""
+        """Schedule a callback to run in this event loop. Any thread may call this."""
         self._started_loop().call_soon_threadsafe(callback)
 
     def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
-        """Run a coroutine in a new task of this event loop, and return a future on which other threads can wait."""
+        """Run a coroutine in a new task of this event loop. Return a future on which other threads can wait."""
         return asyncio.run_coroutine_threadsafe(function(), self._started_loop())
 
     def run_lanes(self, run_lanes: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Create the asyncio task that runs the coroutine of a runner. Called in the event loop."""
+        """Create the asyncio task that runs events in this event loop."""
+        # `run_lanes` is the coroutine of a runner. Called in the event loop.
         return self._started_loop().create_task(run_lanes)
 
     def until(self, began: float, seconds: float) -> float:
-        """Return when a runner's time slice of `seconds` that begins at `began` ends (monotonic seconds). Called in the
-        event loop."""
+        """Return the end of a time slice of `seconds` that begins at `began`, in monotonic seconds."""
+        # Called in the event loop by a runner.
         return began + seconds
 
     def next_slice(self) -> "asyncio.Future[None] | None":
-        """Return the future that a runner must await before its next time slice, or None if it may go on at once.
-        Called in the event loop."""
+        """Return the future to await before the next time slice, or None if the slice may begin at once."""
+        # Called in the event loop by a runner.
         return None
 
     def call_next(self) -> None:
-        """Wake the next runner that waits for a time slice. Called in the event loop by a runner that has waited."""
+        """Wake the next task that waits for a time slice.
+
+        Called in the event loop by a runner that has waited."""
 
     def end(self, *, blocked: bool) -> None:
-        """Stop the event loop and end its thread, after all runners have ended. Do nothing if the loop is `blocked` and
-        does not answer."""
+        """Stop the event loop and end its thread, after all its handlers have ended."""
+        # Nothing is done if the loop is `blocked` and does not answer.
         loop, thread = self._loop, self._thread
         if blocked or loop is None or thread is None or not thread.is_alive():
             return
@@ -120,9 +125,9 @@ class ThreadLoop:
         loop.close()
 
     def disown(self) -> None:
-        """Arrange in a forked child process that it ends once the handler of this loop that forked it returns to the
-        loop. Called in the fork. The handler's coroutine cannot go on there. Other handlers must not, because they go
-        on in the parent. The loop cannot either, because it shares its selector with the parent."""
+        """Make a forked child process end once the handler that forked it returns to the event loop."""
+        # Called in the fork. The handler's coroutine cannot go on there. Other handlers must not, because they go on in
+        # the parent. The loop cannot either, because it shares its selector with the parent.
         if self._loop is not None and self._thread is not None and self._thread.ident == threading.get_ident():
             _exit_with_loop(self._loop, _outermost_frame)
 
@@ -151,8 +156,10 @@ class ThreadLoop:
 
 
 class ApplicationLoop:
-    """The application's event loop, which runs in this thread, as the host of async handlers. Handlers see the context
-    variables that are set here. It has the same methods as `ThreadLoop`."""
+    """The application's own event loop, in which async handlers run.
+
+    The loop runs in this thread. Handlers see the context variables that are set here. It has the same methods as
+    `ThreadLoop`."""
 
     is_shared = True
 
@@ -177,8 +184,7 @@ class ApplicationLoop:
         return self._closed or (loop_guard is not None and (loop_guard.cancelling() > 0 or self.loop.is_closed()))
 
     def prepare(self) -> None:
-        """Do nothing, because handlers in the application's event loop may use the same connection pools as the
-        application."""
+        """Do nothing: handlers in the application's event loop may share its connection pools."""
 
     def call(self, callback: Callable[[], object]) -> None:
         try:
@@ -208,8 +214,8 @@ class ApplicationLoop:
         return task
 
     def until(self, began: float, seconds: float) -> float:
-        """Return the end (monotonic seconds) of the time slice that all runners in this event loop share. After it,
-        each runner handles at most one more event of a lane."""
+        """Return the end of the time slice that all tasks with handlers share, in monotonic seconds."""
+        # After it, each runner handles at most one more event of a lane.
         if self._round_passed and began > self._slice_end:
             self._slice_end = began + min(seconds, SLICE)
             self._round_passed = False
@@ -217,9 +223,9 @@ class ApplicationLoop:
         return self._slice_end
 
     def next_slice(self) -> "asyncio.Future[None] | None":
-        """Return the future that a runner must await before its next time slice, or None if a slice may begin. Waiting
-        runners are queued. The first runner is woken when a slice may begin. It wakes the next, which runs if a handler
-        of the first runner waits before the slice is over."""
+        """Return the future to await before the next time slice, or None if the slice may begin at once."""
+        # Waiting runners are queued. The first runner is woken when a slice may begin. It wakes the next, which runs if
+        # a handler of the first runner waits before the slice is over.
         if not self._is_slice_over():
             return None
         self._waiting.append(waiting := self.loop.create_future())
@@ -233,8 +239,8 @@ class ApplicationLoop:
             self.call(self._loop_guard.cancel)
 
     def disown(self) -> None:
-        """End a forked child process that an async handler has forked, once the handler returns to the loop. A process
-        that the application's own tasks forked goes on."""
+        """End a forked child process once the async handler that forked it returns to the event loop."""
+        # A process that the application's own tasks forked goes on.
         task = asyncio.current_task(self.loop)
         if task in _loop_guards:
             _exit_with_loop(self.loop, lambda: task.get_coro().cr_frame)  # type: ignore[union-attr]
@@ -290,7 +296,7 @@ def _exit_with_loop(loop: asyncio.AbstractEventLoop, outermost_frame: Callable[[
 
 
 def _outermost_frame() -> FrameType:
-    """Return the stack frame that the event loop of this thread has called, and that will return to the loop."""
+    # This is the stack frame that the event loop of this thread has called, and that will return to the loop.
     last = frame = sys._getframe()
     while frame.f_back is not None and frame.f_code is not ThreadLoop._serve.__code__:
         last, frame = frame, frame.f_back

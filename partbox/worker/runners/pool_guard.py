@@ -41,8 +41,8 @@ _owner_loops: WeakKeyDictionary[Any, asyncio.AbstractEventLoop] = WeakKeyDiction
 
 
 def guard_pools(other_loop: asyncio.AbstractEventLoop | None = None) -> None:
-    """Make async connection pools raise an error when used from two event loops, for the pool libraries imported so
-    far. Pools that exist already belong to `other_loop`."""
+    """Make async connection pools raise an error when they are used from two event loops."""
+    # This covers the pool libraries imported so far. Pools that exist already belong to `other_loop`.
     kinds = []
     for module, (name, method) in POOLS.items():
         if module in sys.modules:
@@ -55,8 +55,8 @@ def guard_pools(other_loop: asyncio.AbstractEventLoop | None = None) -> None:
 
 
 def add_remedy(error: RuntimeError) -> RuntimeError:
-    """Return the error, with the remedy added to its text if it says that an object belongs to a different event loop.
-    Other errors are returned unchanged."""
+    """Add a remedy to the text of an error about use in a different event loop. Return the error."""
+    # Other errors are returned unchanged.
     if asyncio._get_running_loop() in shared_loops:
         return error
     # str(error) may fail.
@@ -93,8 +93,8 @@ def _loop_of(pool: Any) -> asyncio.AbstractEventLoop | None:
 
 
 def _assign_pools(loop: asyncio.AbstractEventLoop, kinds: tuple[type, ...]) -> None:
-    """Assign all existing connection pools to the application's event loop, so that a handler in another loop is
-    refused when it uses one later."""
+    # All existing pools belong to the application's event loop, so that a handler in another loop is refused when it
+    # uses one later.
     for pool in [each for each in gc.get_objects() if issubclass(type(each), kinds)]:
         before = _loop_of(pool)
         if before is None or before.is_closed():

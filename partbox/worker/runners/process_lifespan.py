@@ -27,8 +27,10 @@ ANSWER_TIMEOUT = 1.0  # seconds for a loop to begin a call, and for a cancelled 
 
 
 class ProcessLifespan:
-    """The runner of the application's lifespan (a generator that opens and closes the state of handlers) in one worker
-    process. `state` receives the yielded value; `error` is the error that leaving it raised."""
+    """The runner of the application's startup and shutdown code in one worker process.
+
+    The code is the lifespan, a generator that opens and closes the state of handlers. `state` receives the yielded
+    value; `error` is the error that leaving it raised."""
 
     def __init__(self, lifespan: Lifespan | None, loop: EventLoop, state: ProcessState) -> None:
         self._lifespan = lifespan
@@ -43,8 +45,8 @@ class ProcessLifespan:
         return self._lifespan is not None
 
     def enter(self) -> None:
-        """Run the application's lifespan up to its yield, before the first handler. Raise its error if it fails;
-        nothing of it is left running then."""
+        """Run the application's startup code, before the first handler. Raise its error if it fails."""
+        # The code is the lifespan up to its yield. After an error nothing of it is left running.
         if self._lifespan is None:
             return
         call: Callable[[], Any] = self._lifespan.call
@@ -59,15 +61,16 @@ class ProcessLifespan:
             raise
 
     def give_up(self) -> None:
-        """Cancel an async lifespan that another thread is still entering, so that `enter` ends. Called by another
-        thread than `enter`."""
+        """Cancel the async startup code of the application, so that `enter` ends."""
+        # Another thread than that of `enter` calls this, while the lifespan is still entered.
         self._given_up = True
         if self._running is not None:
             self._running.give_up()
 
     def leave(self, timeout: float) -> None:
-        """Run the rest of the lifespan (after its yield) within `timeout` seconds, but at least a second. After that an
-        async lifespan is cancelled, and a sync lifespan is left behind with its thread."""
+        """Run the application's shutdown code within `timeout` seconds, but at least a second."""
+        # The code is the lifespan after its yield. After the timeout an async lifespan is cancelled, and a sync
+        # lifespan is left behind with its thread.
         running, self._running = self._running, None
         if running is None or self._lifespan is None:
             return
@@ -81,8 +84,8 @@ class ProcessLifespan:
             log_event(log, "lifespan_overdue", text, self._lifespan.label)
 
     def report(self, error: BaseException, consequence: str) -> None:
-        """Log the error of the application's lifespan in one line, with the line of the lifespan function that failed
-        and the consequence."""
+        """Log an error of the application's startup or shutdown code in one line."""
+        # The line has the line number of the lifespan function that failed, and the consequence.
         assert self._lifespan is not None
         label, line = self._lifespan.label, self._line_of(error)
         text = "the lifespan %s failed in line %d, %s: %s: %s"
@@ -95,8 +98,8 @@ class ProcessLifespan:
         log_event(log, "lifespan_waits", text, self._lifespan.label, seconds, where, seconds=round(seconds, 1))
 
     def _line_of(self, error: BaseException) -> int:
-        """Return the line number in the lifespan function at which the error was raised, or the function's first line
-        if none of its lines raised it."""
+        """Return the line number in the lifespan function at which the error was raised."""
+        # If none of its lines raised the error, it is the function's first line.
         assert self._lifespan is not None
         code, trace = innermost(self._lifespan.call).__code__, error.__traceback__
         while trace is not None and trace.tb_frame.f_code is not code:
@@ -113,17 +116,19 @@ class _RunningLifespan:
         self._left: Future[None] = Future()
 
     def enter(self, report: Callable[[float, int | None], None]) -> Any:
-        """Run the lifespan up to its yield, and return the yielded value or raise the error. Meanwhile call `report`
-        now and then, with the seconds so far and the current line."""
+        """Run the lifespan up to its yield. Return the yielded value or raise the error."""
+        # Meanwhile `report` is called now and then, with the seconds so far and the current line.
         raise NotImplementedError
 
     def give_up(self) -> None:
-        """End the lifespan while it is still being entered. Do nothing if it is a sync lifespan, which cannot be
-        ended."""
+        """Cancel the lifespan before it has reached its yield. Do nothing if it is sync.
+
+        A sync lifespan cannot be ended."""
 
     def leave(self, timeout: float) -> bool:
-        """Run the rest of the lifespan after its yield, and raise its error. Return False if it takes longer than
-        `timeout` seconds."""
+        """Run the lifespan after its yield. Return False if it takes longer than `timeout` seconds.
+
+        Its error is raised."""
         raise NotImplementedError
 
     def _wait_for(self, entry: "Future[Any]", report: Callable[[float, int | None], None]) -> Any:
@@ -253,8 +258,8 @@ class _TaskLifespan(_RunningLifespan):
         self._entry_ended.set()
 
     async def _wait_until_left(self) -> None:
-        """Wait at the lifespan's yield until the worker asks to leave it. Only a cancellation of all tasks of the
-        application's event loop ends the wait earlier."""
+        # The lifespan waits at its yield until the worker asks to leave it. Only a cancellation of all tasks of the
+        # application's event loop ends the wait earlier.
         while not self._leave_requested.is_set():
             waiting = self._leave_requested.wait()
             await (await_undisturbed(waiting) if self._loop.application_loop is None else waiting)

@@ -22,16 +22,19 @@ from partbox.worker.runners.pool_guard import shared_loops
 
 
 class Settlement:
-    """The recorder of event outcomes in one process: it judges the result of a handler, updates the engine and notifies
-    observers. Used by runner threads, the event loop and the transactor's thread."""
+    """The part of a worker process that decides and records the outcome of each event.
+
+    It judges the result of a handler, updates the engine and notifies observers. Runner threads, the event loop and the
+    transactor's thread use it."""
 
     def __init__(self, engine: Engine, reports: EventReports) -> None:
         self._engine = engine
         self.reports = reports
 
     def refuse_event(self, lane: Lane, endpoint: Endpoint, event: DeliveredEvent) -> bool:
-        """Return True if the handler must not be called with the event now. The event is then put back, if its lane has
-        no permit under a limit, or deferred, if the circuit breaker is open."""
+        """Return True if the handler must not be called with the event now."""
+        # The event is then put back, if its lane has no permit under a limit, or deferred, if the circuit breaker is
+        # open.
         if endpoint.run_kind is RunKind.LIMITED and not self._engine.limits.covers(lane, event.id):
             self._engine.outcomes.put_back(lane, event)
             return True
@@ -44,8 +47,8 @@ class Settlement:
     def settle_result(
         self, lane: Lane, endpoint: Endpoint, event: DeliveredEvent, result: object, tally: Tally | None
     ) -> None:
-        """Judge the result of a handler and record the outcome of its event, if the handler ended with anything but a
-        plain success."""
+        """Record the outcome of an event whose handler failed or returned a special result."""
+        # The result is judged. A plain success does not need this.
         if self._engine.is_forked:
             exit_forked(result)
         self.raise_interrupt(result)
@@ -57,8 +60,8 @@ class Settlement:
 
     @staticmethod
     def raise_interrupt(result: object) -> None:
-        """Raise the result if it is a KeyboardInterrupt that reached a handler in the application's event loop, because
-        then the application must end."""
+        """Raise the result if it is a KeyboardInterrupt (Ctrl-C) from the application's event loop."""
+        # The interrupt reached a handler there, and the application must end.
         if (
             issubclass(type(result), KeyboardInterrupt)
             and threading.current_thread() is threading.main_thread()
@@ -75,7 +78,7 @@ class Settlement:
         seconds: float | None = None,
         incarnation: int | None = None,
     ) -> None:
-        """Record the verdict on an event in the engine and report it to observers. `incarnation` counts how often the
-        partition had been read anew when the event was read."""
+        """Record an event's outcome in the engine and report it to observers."""
+        # `incarnation` counts how often the partition had been read anew when the event was read.
         if self._engine.outcomes.settle(lane, event, verdict, incarnation):
             self.reports.report_settled(event, verdict, result, seconds)

@@ -29,9 +29,10 @@ CHECK_INTERVAL = 0.02  # seconds between two checks; the poller steps up to a th
 
 @dataclass(eq=False)
 class HandlerTimeouts:
-    """A watch for slow and overdue handlers in one process. The poller's thread calls it between its steps.
-    `abandoned_partitions` are partitions with handlers that were given up. `is_replaceable` is True if a supervisor
-    replaces this process when it exits."""
+    """A watch that finds slow handlers and handlers over their timeout in one process.
+
+    The poller's thread calls it between its steps. `abandoned_partitions` are partitions with handlers that were given
+    up. `is_replaceable` is True if a supervisor replaces this process when it exits."""
 
     _engine: Engine
     _routes: Routes[Endpoint]
@@ -46,8 +47,8 @@ class HandlerTimeouts:
     _checked_at: float = 0.0
 
     def check_overdue(self) -> None:
-        """Check all running handlers: log the slow, and give up handlers over their timeout. Do nothing if the last
-        check was less than `CHECK_INTERVAL` ago."""
+        """Log slow handlers, and give up handlers that run over their timeout."""
+        # Nothing is done if the last check was less than `CHECK_INTERVAL` ago.
         now = time.monotonic()
         if now - self._checked_at < CHECK_INTERVAL:
             return
@@ -68,13 +69,13 @@ class HandlerTimeouts:
 
     @cached_property
     def _first_limit(self) -> float:
-        """The seconds after which the first handler can be slow or overdue, so that younger calls need no check.
-        Thousands of lanes may run in lists."""
+        # After these seconds the first handler can be slow or overdue, so that younger calls need no check. Thousands
+        # of lanes may run in lists.
         return min(_first_limit(endpoint.handler.timeout) for endpoint in self._routes.all())
 
     def all_saved(self) -> bool:
-        """Return True if the process may exit: only abandoned handlers still run, and all that is known of their
-        partitions is saved."""
+        """Return True if the process may exit without losing the outcome of an event."""
+        # Only abandoned handlers still run, and all that is known of their partitions is saved.
         if any(lane not in self._given_up for lane in self._engine.scheduler.running()):
             return False
         # A copy, because the poller may add a partition meanwhile.

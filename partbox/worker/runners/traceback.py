@@ -37,8 +37,7 @@ Link = tuple[BaseException, str]
 
 
 def application_frames(error: BaseException) -> TracebackType | None:
-    """Return the part of the error's traceback that begins at the first frame outside of partbox, or None if there is
-    none."""
+    """Return the error's traceback from its first frame outside of partbox, or None without such a frame."""
     frames: TracebackType | None = _frames(error)
     while frames is not None and str.startswith(_file_of(frames), _CALLER_DIRS):
         frames = frames.tb_next
@@ -46,9 +45,9 @@ def application_frames(error: BaseException) -> TracebackType | None:
 
 
 def trace_of(error: BaseException, limit: int) -> str | None:
-    """Return the last `limit` characters of the error's traceback as text that can be stored, causes first as far as
-    they fit. Return None if no frame belongs to the application, and for events that partbox itself finds undecodable
-    or unroutable."""
+    """Return the last `limit` characters of the error's traceback as text, or None without application code."""
+    # The text can be stored. Causes come first as far as they fit. The result is None if no frame belongs to the
+    # application, and for events that partbox itself finds undecodable or unroutable.
     try:
         return (
             None
@@ -61,8 +60,7 @@ def trace_of(error: BaseException, limit: int) -> str | None:
 
 
 def _is_partbox_error(error: BaseException) -> bool:
-    """Return True if partbox itself raised the error, because of the event, so that no code of the application
-    failed."""
+    # partbox itself raised the error, because of the event, so that no code of the application failed.
     if not issubclass(type(error), UNCHARGED_ERRORS):
         return False
     last = deque(_each_frame(_frames(error)), 1)
@@ -70,8 +68,8 @@ def _is_partbox_error(error: BaseException) -> bool:
 
 
 def _format_chain(error: BaseException, limit: int) -> str:
-    """Return the traceback text of an error, preceded by the texts of its causes as far as they fit in `limit`
-    characters. Return "" if there are no frames."""
+    """Return the traceback text of an error and its causes, in at most `limit` characters."""
+    # The causes come first, as far as they fit. The result is "" if there are no frames.
     texts: list[str] = []
     seen: set[int] = set()
     waiting: deque[Link] = deque([(error, "")])

@@ -38,8 +38,9 @@ MAX_CONFLICTS = 2
 
 
 class GoneError(Error):
-    """The error that after a handler ran, the transaction does not exist any more: the handler ended it or its
-    connection broke."""
+    """The error that a handler's transaction does not exist any more.
+
+    The handler ended the transaction or its connection broke."""
 
     def __init__(self, event: DeliveredEvent, result: object) -> None:
         self.pair: RecordIdentity = event.identity
@@ -50,7 +51,9 @@ class GoneError(Error):
 
 
 class Blame:
-    """The search for the event that made a transaction of several events fail. Used only by the transactor's thread.
+    """The search for the event that made a transaction of several events fail.
+
+    Only the transactor's thread uses it.
 
     Any event may be the cause of an error at the commit (a deferred constraint), or of an error from a changed session.
     Then its events run one by one until one of them fails again, and that event is charged. The same holds for a
@@ -66,18 +69,19 @@ class Blame:
         self._broke_at: RecordIdentity | None = None
 
     def event_limit(self, event_limit: int) -> int:
-        """Return how many events the next transaction may have: at most `event_limit`, or 1 while events run one by one
-        to find the cause of a failure."""
+        """Return the maximum number of events for the next transaction.
+
+        It is at most `event_limit`, or 1 while events run one by one to find the cause of a failure."""
         return 1 if self._single_runs else event_limit
 
     def take_error(self, event: DeliveredEvent) -> BaseException | None:
-        """Return, once, the error of an earlier transaction that this event was found to have caused, or None. The
-        error becomes the result of the event."""
+        """Return the error that this event caused in an earlier transaction, or None."""
+        # The error is returned only once. It becomes the result of the event.
         return self._errors_to_charge.pop(event.identity, None)
 
     def spare_event(self, event: DeliveredEvent, error: BaseException, *, has_others: bool) -> bool:
-        """Return True if other events may have caused the error, so that the event must run again before the error
-        counts as its own. `has_others`: its transaction has other events that are done, and holds their locks."""
+        """Return True if other events may have caused the error, so that the event runs again without blame."""
+        # `has_others`: its transaction has other events that are done, and holds their locks.
         state = sqlstate_of(error)
         if has_others:
             return state in SHARED_ERRORS
@@ -87,8 +91,8 @@ class Blame:
         return is_spared
 
     def note_committed(self, pairs: list[RecordIdentity]) -> None:
-        """Record that a transaction of the given events has committed, so that none of them is suspected of a failure
-        any more."""
+        """Record that a transaction of the given events has committed."""
+        # None of them is suspected of a failure any more.
         self._single_runs = max(0, self._single_runs - len(pairs))
         self._broke_at = None
         if self._tries:
@@ -96,16 +100,18 @@ class Blame:
                 self._tries.pop(pair, None)
 
     def note_lost(self, conn: Connection[object], error: GoneError) -> None:
-        """Record that a handler left no transaction behind. Its event is charged with the error, unless the connection
-        broke; then only if it breaks twice in a row during the same event."""
+        """Record that a handler left no transaction behind.
+
+        Its event is charged with the error, unless the connection broke; then only if it breaks twice in a row
+        during the same event."""
         if not conn.broken or self._broke_at == error.pair:
             self._errors_to_charge[error.pair] = RuntimeError(str(error))
         self._broke_at = error.pair
 
     def note_failure(self, pairs: list[RecordIdentity], error: Error, *, saved: bool) -> None:
-        """Record that a transaction of the given events failed at its end. `saved`: it failed after the delivery
-        positions were saved, at the commit. Handlers have caused a failure at the commit. An earlier failure is theirs
-        too, unless the server was the reason."""
+        """Record that a transaction of the given events failed at its end."""
+        # `saved`: it failed after the delivery positions were saved, at the commit. Handlers have caused a failure at
+        # the commit. An earlier failure is theirs too, unless the server was the reason.
         if not saved and (not isinstance(error, DatabaseError) or isinstance(error, OperationalError)):
             return
         self._single_runs = len(pairs)
@@ -122,8 +128,9 @@ class Blame:
 
 
 def sqlstate_of(raised: BaseException) -> str | None:
-    """Return the SQLSTATE of the error, or of an error in its chain of causes, if it is in `SHARED_ERRORS` (errors that
-    other events of the transaction may have caused), else None."""
+    """Return the SQLSTATE code of an error that other events may have caused, else None."""
+    # The code may come from an error in the chain of causes. `SHARED_ERRORS` has the codes of errors that other events
+    # of the transaction may have caused.
     error: BaseException | None = raised
     # The error is an object of the application whose own methods may fail.
     with suppress(Exception):
@@ -136,8 +143,9 @@ def sqlstate_of(raised: BaseException) -> str | None:
 
 
 class HandledEvent(NamedTuple):
-    """An event that has run in the transaction, with its handler, verdict and result. `seconds` is None if the handler
-    did not run."""
+    """An event that has run in a transaction, with its handler and outcome.
+
+    The outcome is a verdict and a result. `seconds` is None if the handler did not run."""
 
     event: DeliveredEvent
     endpoint: Endpoint
@@ -147,8 +155,9 @@ class HandledEvent(NamedTuple):
 
 
 class TransactionParts(NamedTuple):
-    """The objects that all transactions of transactional handlers in a process share: context, runner, reports and the
-    search for failing events."""
+    """The objects that all transactions of transactional handlers in a process share.
+
+    They are the context, the runner, the reports and the search for failing events."""
 
     context: Context
     runner: LaneRunner
@@ -157,8 +166,9 @@ class TransactionParts(NamedTuple):
 
 
 class Transaction:
-    """One database transaction of transactional handlers: it calls the handlers of its events, saves the delivery
-    positions and commits. `open_transaction` is its state in the engine."""
+    """A database transaction that runs handlers, saves the delivery positions and commits.
+
+    `open_transaction` is its state in the engine."""
 
     def __init__(self, parts: TransactionParts, open_transaction: OpenTransaction) -> None:
         self._parts = parts
@@ -176,8 +186,8 @@ class Transaction:
 
     @property
     def kind(self) -> TransactionKind:
-        """The kind of transaction (psycopg, SQLAlchemy or Django, sync or async) that the next event needs. All events
-        of one transaction have the same kind."""
+        """The kind of transaction that the next event needs: psycopg, SQLAlchemy or Django, sync or async."""
+        # All events of one transaction have the same kind.
         assert self._next_event is not None
         kind = self._parts.runner.routes[self._next_event[1].route].transaction
         assert kind is not None
@@ -190,8 +200,8 @@ class Transaction:
         return self._next_event is not None
 
     def run(self, effects: Effects, event_limit: int) -> None:
-        """Run up to `event_limit` events in a transaction, save the delivery positions, and commit. Raise the error of
-        anything that prevents the commit."""
+        """Run up to `event_limit` events in a transaction, save the delivery positions, and commit."""
+        # The error of anything that prevents the commit is raised.
         until = time.monotonic() + MAX_SECONDS
         with effects.transaction():
             effects.begin()
@@ -223,23 +233,23 @@ class Transaction:
 
     @property
     def _holds_locks(self) -> bool:
-        """True if an event of this transaction is done, so that the transaction may hold its locks. A failed event is
-        rolled back and holds none."""
+        # The transaction may hold locks once one of its events is done. A failed event is rolled back and holds none.
         return any(run.verdict is None for run in self.handled_events)
 
     @staticmethod
     def _find_end_error(effects: Effects, event: DeliveredEvent, result: object) -> Exception:
-        """Return the error for an event whose handler has committed the transaction, after beginning a new one. Raise
-        GoneError if the transaction is lost. After such a commit the earlier events are done for good, and the new
-        transaction saves them."""
+        """Return the error for an event whose handler has committed the transaction."""
+        # A new transaction is begun first. GoneError is raised if the transaction is lost. After such a commit the
+        # earlier events are done for good, and the new transaction saves them.
         gone = GoneError(event, result)
         if effects.conn.closed or not effects.begin_anew():
             raise gone
         return RuntimeError(f"{gone}: it has committed it, and what it did until then stays")
 
     def _put_back_spared(self, endpoint: Endpoint, lane: Lane, event: DeliveredEvent, error: BaseException) -> bool:
-        """Put an event back in its queue without counting its error, if other events may have caused the error and the
-        event is not parked (set aside in a row). Its changes are rolled back. Return True if it was put back."""
+        """Put an event back in its queue if other events may have caused its error. Return True if so."""
+        # The error is not counted, and the event's changes are rolled back. An event that is parked (set aside in a
+        # row) is not put back.
         if not self._parts.blame.spare_event(event, error, has_others=self._holds_locks):
             return False
         if not self._transactions.note_undone(self.open_transaction, lane, event):

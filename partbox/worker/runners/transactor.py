@@ -43,9 +43,10 @@ _EFFECTS_CLASSES = {
 
 
 class EffectsByKind:
-    """The `Effects` objects of one process, which run its transactional handlers: one per kind of transaction in use,
-    created anew for each database session. The transactor's thread uses them. The poller's thread uses `check` and
-    `needs_lent_conn`."""
+    """The objects that run a process's transactional handlers, one for each kind of transaction in use.
+
+    The objects are `Effects`, created anew for each database session. The transactor's thread uses them. The poller's
+    thread uses `check` and `needs_lent_conn`."""
 
     def __init__(self, context: Context, kinds: Collection[TransactionKind], loop: EventLoop) -> None:
         self._context = context
@@ -56,18 +57,19 @@ class EffectsByKind:
 
     @property
     def needs_lent_conn(self) -> bool:
-        """True if transactional handlers of some kind run on the connection that the poller lends to the transactor."""
+        """True if some transactional handlers run on a connection that the poller lends."""
         return any(each.needs_lent_conn for each in self._classes.values())
 
     def check(self, reading: Conn) -> None:
-        """Raise SettingsError if transactional handlers of some kind would run in another database than the connection
-        `reading`, the outbox's."""
+        """Raise SettingsError if some transactional handlers would run in another database than the outbox's."""
+        # `reading` is a connection to the outbox's database.
         for each in self._classes.values():
             each.check(reading)
 
     def of(self, kind: TransactionKind, session: WatchedConnection) -> Effects:
-        """Return the `Effects` object that runs transactions of this kind in the given database session. It is created
-        at the first call."""
+        """Return the object that runs transactions of this kind in a database session.
+
+        It is an `Effects` object, created at the first call."""
         if session is not self._session:
             self.close()
             self._session = session
@@ -77,8 +79,8 @@ class EffectsByKind:
         return found
 
     def interrupt(self) -> None:
-        """Cancel all transactional handlers that await something, in a way that ends their tasks for good. Any thread
-        may call this."""
+        """Cancel all transactional handlers that await something. Any thread may call this."""
+        # The cancellation ends their tasks for good.
         for each in list(self._effects.values()):
             each.interrupt()
 
@@ -88,7 +90,8 @@ class EffectsByKind:
             each.go_idle()
 
     def close(self) -> None:
-        """Close the `Effects` objects of all kinds and their connections. The next call of `of` creates new ones."""
+        """Close the connections of transactional handlers of all kinds."""
+        # The `Effects` objects are closed too. The next call of `of` creates new ones.
         for each in self._effects.values():
             each.close()
         self._effects.clear()
@@ -102,8 +105,9 @@ def _load_class(kind: TransactionKind) -> type[Effects]:
 
 
 class Transactor:
-    """The thread that runs transactional handlers, one transaction after another, on a connection that the poller gives
-    and takes away."""
+    """The thread that runs handlers in database transactions, one transaction after another.
+
+    The poller gives and takes away its connection."""
 
     def __init__(self, parts: TransactionParts, kinds: Collection[TransactionKind], loop: EventLoop) -> None:
         self._parts = parts
@@ -126,8 +130,8 @@ class Transactor:
         self._thread.start()
 
     def stop(self, timeout: float) -> bool:
-        """End the transactor's thread after its current transaction. After `timeout` seconds cancel a running async
-        handler and return False."""
+        """End the thread after its current transaction. Return False if that takes over `timeout` seconds."""
+        # After the timeout a running async handler is cancelled.
         self._stopped.set()
         self._work_ready.set()
         self._thread.join(timeout)
@@ -138,21 +142,21 @@ class Transactor:
         return False
 
     def set_connection(self, conn: Connection[Any], me: UUID | None) -> None:
-        """Run transactions from now on with the connection `conn`, as the worker instance `me`. Events that were read
-        before are forgotten."""
+        """Run transactions from now on with the connection `conn`, as the worker instance `me`."""
+        # Events that were read before are forgotten.
         self._transactions.set_connection(conn, me)
         self._work_ready.set()
 
     def suspend(self) -> None:
-        """Prevent any further commit of transactional handlers: wait for a COMMIT in progress, and mark a transaction
-        whose handlers still run so that it will not commit."""
+        """Prevent any further commit of transactional handlers. Wait for a COMMIT in progress."""
+        # A transaction whose handlers still run is marked so that it will not commit.
         if self._transactions.suspend():
             with self._use_lock:
                 pass
 
     def close(self, conn: Connection[Any]) -> None:
-        """Close the connection now, or, if a transaction that must not commit still uses it, when that transaction
-        ends."""
+        """Close the connection now, or when the transaction that still uses it ends."""
+        # Such a transaction must not commit.
         if not self._transactions.defer_close(conn):
             conn.close()
 
@@ -161,19 +165,19 @@ class Transactor:
         self._event_limit = 1
 
     def first(self) -> int | None:
-        """Give the next turn to the partition whose waiting event has the lowest id. Return that id, or None if no
-        event waits for a transaction."""
+        """Choose the partition with the oldest waiting event for the next turn. Return the event's id, or None."""
+        # The oldest event has the lowest id. The result is None if no event waits for a transaction.
         return self._transactions.put_lowest_first()
 
     def wake(self) -> None:
-        """Wake the transactor's thread, because an event waits for a transaction, or because a save has ended that may
-        have been in its way."""
+        """Wake the thread that runs transactions, because it may have work."""
+        # An event waits for a transaction, or a save has ended that may have been in its way.
         if self._transactions.waiting:
             self._work_ready.set()
 
     def run_once(self) -> bool:
-        """Run one transaction of waiting events. Return False if no event may run. Once the thread is started, only it
-        may call this."""
+        """Run one transaction of waiting events. Return False if no event may run."""
+        # Once the thread is started, only it may call this.
         with self._use_lock:
             open_transaction = self._transactions.begin()
             if open_transaction is None:
@@ -228,8 +232,8 @@ class Transactor:
             self._reports.report_delivered(tally)
 
     def _call_hooks(self, effects: Effects) -> None:
-        """Call the functions that handlers have deferred until after the commit. Their errors are only logged, because
-        nothing can be undone any more."""
+        # Handlers have deferred these functions until after the commit. Their errors are only logged, because nothing
+        # can be undone any more.
         calls = [*effects.hooks()]
         if calls:
             self._call_hook(lambda: effects.drive(lambda: [*map(self._call_hook, calls)]))
@@ -243,8 +247,8 @@ class Transactor:
             self._context.log("transaction_hook_failed", text, type(error).__name__, error, trace=error)
 
     def _handle_failure(self, transaction: Transaction, effects: Effects | None, error: Error | CalledOffError) -> None:
-        """Log the failure of a transaction, find the event to blame, and have the saved delivery positions (cursors)
-        read again, unless the poller does so already."""
+        """Log the failure of a transaction and find the event that caused it."""
+        # The saved delivery positions (cursors) are then read again, unless the poller does so already.
         events, text = len(transaction.handled_events), "a transaction of %s failed, which runs again: %s"
         self._context.log("transaction_failed", text, counted(events, "event"), error, events=events)
         if isinstance(error, HungError):

@@ -46,8 +46,10 @@ MAX_ROWS = 5_000
 
 
 class Saver:
-    """The thread that saves the progress of handled events and parked events to the database. The poller sets its
-    connection, and removes it when a connection is lost."""
+    """The thread that saves progress to the database: which events are done, and which failed.
+
+    It saves the progress of handled events, and parked events. The poller sets its connection, and removes it when a
+    connection is lost."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -89,8 +91,9 @@ class Saver:
         self._thread.join()
 
     def set_connection(self, conn: Connection[Any] | None, me: UUID | None) -> None:
-        """Set the connection and the instance id that progress is saved with, once the save in progress is over. None
-        suspends saving."""
+        """Set the database connection and instance id for saving progress; None suspends saving.
+
+        They are set once the save in progress is over."""
         with self._conn_lock:
             self._conn, self._me, self._unsent = conn, me, []
         self._has_progress.set()
@@ -108,14 +111,16 @@ class Saver:
             self._signals.report_failure(error)
 
     def _tick(self) -> None:
-        """Record in memory shared with the supervisor that the saving thread runs and, if so, that it can save."""
+        """Show the supervisor, in shared memory, that the saving thread is alive.
+
+        It is also recorded if the thread can save."""
         self._slot[SAVE_TICK] = now = boottime()
         if self._is_healthy:
             self._slot[SAVED_AT] = now
 
     def _pause(self, seconds: float) -> None:
-        """Pause between two saves, less if a partition may be released. Signs of life are recorded meanwhile, because a
-        pause may be longer than a lease."""
+        # The pause is shorter if a partition may be released. Signs of life are recorded meanwhile, because a pause may
+        # be longer than a lease.
         began = time.monotonic()
         while (left := began + seconds - time.monotonic()) > 0 and not self._stop_asked.is_set():
             if self._has_release.wait(min(left, TICK_INTERVAL)):
@@ -124,7 +129,7 @@ class Saver:
             self._tick()
 
     def _save_once(self) -> float:
-        """Save unsaved progress, if there is any, and return the seconds until the next save may start."""
+        # Returned are the seconds until the next save may start.
         with self._conn_lock:
             if self._conn is None or self._me is None:
                 # Without this, handlers that go on would keep the flag as it was.
@@ -173,9 +178,9 @@ class Saver:
         )
 
     def save(self, conn: Connection[Any], me: UUID) -> float:
-        """Save all unsaved progress as instance `me`, and return the seconds that the server took. Partitions lost to
-        others are reported and left out. The rest of a full or failed call is kept for the next one. While the thread
-        runs, only it may call this."""
+        """Save all unsaved progress as instance `me`. Return the seconds that the server took."""
+        # Partitions lost to others are reported and left out. The rest of a full or failed call is kept for the next
+        # one. While the thread runs, only it may call this.
         waiting = self._gather()
         total = 0.0
         while waiting:
@@ -210,8 +215,8 @@ class Saver:
         return self._engine.saves.gather(time.monotonic())
 
     def _advance_idle(self, now: float) -> None:
-        """Save the cursors of partitions without new events once a minute, because old saved cursors hold back pruning
-        and purge."""
+        """Save the read positions of partitions without new events, once a minute."""
+        # Old saved cursors hold back pruning and purge.
         if now < self._advance_at:
             return
         # The clock decides, however busy other partitions are.
@@ -220,8 +225,8 @@ class Saver:
 
 
 def save_delay(unsaved: UnsavedWork, enough: int) -> float:
-    """Return the seconds to wait for more progress before a save, or 0 to save now. A save costs a statement and about
-    170 bytes of WAL per partition, which `enough` finished records are worth."""
+    """Return the seconds to wait for more progress before a save, or 0 to save now."""
+    # A save costs a statement and about 170 bytes of WAL per partition, which `enough` finished records are worth.
     if unsaved.is_urgent:
         return 0.0
     if unsaved.finished < FEW_FINISHED and not unsaved.is_awaited:

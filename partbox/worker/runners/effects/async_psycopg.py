@@ -34,16 +34,17 @@ LOOP_ENDED = "the event loop of handlers has ended, or the worker is ending"
 
 
 class LoopCalls:
-    """A bridge by which the transactor's thread runs coroutines in the event loop, one at a time, and waits for each of
-    them."""
+    """A bridge by which a thread runs coroutines in the event loop and waits for each.
+
+    The transactor's thread uses it, for one coroutine at a time."""
 
     def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
         self._task: asyncio.Task[Any] | None = None  # the task that runs a handler
 
     def run_and_wait(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine in the event loop and wait in this thread for its result. Raise OperationalError if the event
-        loop or the worker is ending."""
+        """Run a coroutine in the event loop and wait in this thread for its result."""
+        # OperationalError is raised if the event loop or the worker is ending.
         future = self._loop.submit(function)
         while True:
             try:
@@ -62,8 +63,8 @@ class LoopCalls:
     async def handle(
         self, context: contextvars.Context, endpoint: Endpoint, event: DeliveredEvent, *handler_args: Any
     ) -> object:
-        """Call an async transactional handler with an event, and return its value or its error. Raise CancelledError if
-        it was interrupted."""
+        """Call an async transactional handler with an event. Return its value or its error."""
+        # CancelledError is raised if the handler was interrupted.
         self._task = asyncio.current_task()
         try:
             begin_call = partial(run_in_context, context, begin_handler, endpoint.wrapped_call, event)
@@ -74,7 +75,8 @@ class LoopCalls:
             self._task = None
 
     def interrupt(self) -> None:
-        """Cancel the async handler that runs now, in a way that ends its task for good. Any thread may call this."""
+        """Cancel the async handler that runs now. Any thread may call this."""
+        # The cancellation ends the handler's task for good.
         self._loop.call_soon(self._cancel_task)
 
     def _cancel_task(self) -> None:
@@ -84,8 +86,9 @@ class LoopCalls:
 
 
 class AsyncPsycopgEffects(PsycopgEffects):
-    """The transactions of `async def` handlers with `transactional=True`, run on an async connection of psycopg in the
-    event loop."""
+    """The transactions of async handlers with `transactional=True`, on an async psycopg connection.
+
+    The handlers run in the event loop."""
 
     needs_lent_conn: ClassVar[bool] = False
     conn: WatchedAsyncConnection  # type: ignore[assignment]
@@ -156,7 +159,9 @@ class AsyncPsycopgEffects(PsycopgEffects):
 
 
 async def open_connection(context: Context, session: WatchedConnection) -> WatchedAsyncConnection:
-    """Open the async psycopg connection on which transactional handlers of a worker run, in the running event loop."""
+    """Open the async psycopg connection on which a worker's transactional handlers run.
+
+    It belongs to the running event loop."""
     lease, pooler = context.settings.lease, context.settings.pooler or session.pooled
     return await connect_async(context.dsn(), lease=lease, pooler=pooler, name="partbox effects")
 
@@ -164,8 +169,8 @@ async def open_connection(context: Context, session: WatchedConnection) -> Watch
 async def save_async(
     effects: Effects, conn: AsyncConnection[Any], me: UUID, saves: Sequence[PartitionSave]
 ) -> tuple[set[int], float]:
-    """Save the delivery positions (cursors) of partitions on the async connection, as the last statement before the
-    commit. The async counterpart of `Effects.save`."""
+    """Save the positions up to which partitions are delivered, on an async connection."""
+    # This is the last statement before the commit, and the async counterpart of `Effects.save`.
     context = effects.context
     await async_effects.run_script(conn, effects.end())
     return await async_effects.save(

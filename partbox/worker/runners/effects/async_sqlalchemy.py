@@ -36,8 +36,7 @@ from partbox.worker.runners.event_loop import EventLoop
 
 
 class AsyncSqlalchemyEffects(SqlalchemyEffects):
-    """The transactions of `async def` handlers with `transactional="sqlalchemy"`, run on an async SQLAlchemy connection
-    in the event loop."""
+    """The transactions of async handlers with `transactional="sqlalchemy"`, on an async SQLAlchemy connection."""
 
     needs_lent_conn: ClassVar[bool] = False
     conn: WatchedAsyncConnection  # type: ignore[assignment]

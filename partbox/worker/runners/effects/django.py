@@ -30,8 +30,9 @@ from partbox.worker.runners.event_loop import EventLoop
 
 
 class DjangoEffects(Effects):
-    """The transactions of handlers with `transactional="django"`, run on Django's own connection to the outbox's
-    database."""
+    """The transactions of handlers with `transactional="django"`, on Django's own database connection.
+
+    The connection is to the outbox's database."""
 
     needs_lent_conn: ClassVar[bool] = False
     _deadline: Deadline
@@ -45,8 +46,8 @@ class DjangoEffects(Effects):
 
     @classmethod
     def check(cls, reading: Conn) -> None:
-        """Check that the connection that Django opens in this thread suits transactional handlers, and close it again
-        if it was closed before."""
+        """Check that Django's connection in this thread suits transactional handlers."""
+        # The connection is closed again if it was closed before.
         django = connection()
         was_open = django.connection is not None
         try:
@@ -118,14 +119,14 @@ class DjangoEffects(Effects):
             self._django.close()
 
     def hung_error(self) -> Error | None:
-        """Return the error that explains why Django's connection was cut, if a statement ran past its deadline, else
-        None."""
+        """Return the error of a Django statement that ran past its deadline, or None."""
+        # Django's connection was cut for this reason.
         limit = getattr(self, "_deadline", None)
         return limit.lost_error() if limit is not None and limit.is_cut else None
 
     def _refresh_connection(self) -> None:
-        """Reconnect Django to the database if its connection is lost or too old. CONN_MAX_AGE = 0 means: close the
-        connection when no event runs."""
+        # Django reconnects if its connection is lost or too old. CONN_MAX_AGE = 0 means: close the connection when no
+        # event runs.
         django = self._django
         if django.in_atomic_block:
             raise psycopg.ProgrammingError(
@@ -145,8 +146,9 @@ def alias() -> str:
 
 @contextmanager
 def within(django: Any, limit: Deadline, behind: Callable[[], str] = str) -> Iterator[None]:
-    """Hold a savepoint in the open transaction of a Django connection while a handler runs, and refuse writes on other
-    Django connections. The statements that `behind` returns follow the release of the savepoint in the same message."""
+    """Hold a savepoint on a Django connection during a with block, and refuse writes on other Django connections."""
+    # The handler runs in the block. The transaction is open already. The statements that `behind` returns follow the
+    # release of the savepoint in the same message.
     block = transaction.atomic(using=django.alias)
     with limit:
         block.__enter__()
@@ -169,8 +171,8 @@ def within(django: Any, limit: Deadline, behind: Callable[[], str] = str) -> Ite
 
 @contextmanager
 def exit_within(limit: Deadline, block: AbstractContextManager[object]) -> Iterator[None]:
-    """Limit the time that the exit of the entered context manager `block` may take (its last statements). The body of
-    the with statement is not limited."""
+    """Limit the time that the end of a with block may take, but not the time of its body."""
+    # `block` is the entered context manager, whose exit executes its last statements.
     try:
         yield
     except BaseException as error:
@@ -183,8 +185,8 @@ def exit_within(limit: Deadline, block: AbstractContextManager[object]) -> Itera
 
 @contextmanager
 def psycopg_errors(effects: DjangoEffects | None = None) -> Iterator[None]:
-    """Translate errors of Django raised in the with block: raise the psycopg error below, or the error of the deadline
-    if the connection was cut."""
+    """Translate Django's errors in a with block into the psycopg errors that caused them."""
+    # If the connection was cut at a deadline, the error of the deadline is raised instead.
     try:
         yield
     except psycopg.OperationalError as error:
@@ -198,8 +200,7 @@ def psycopg_errors(effects: DjangoEffects | None = None) -> Iterator[None]:
 
 
 def connection() -> Any:
-    """Return Django's connection to the outbox's database. Raise SettingsError if Django's settings do not have that
-    database."""
+    """Return Django's connection to the outbox's database. Raise SettingsError if it is not configured."""
     try:
         return connections[alias()]
     except (ConnectionDoesNotExist, ImproperlyConfigured) as error:
@@ -207,8 +208,9 @@ def connection() -> Any:
 
 
 def _check(django: Any, reading: Conn) -> None:
-    """Raise SettingsError unless the Django connection uses psycopg 3 and autocommit, and is in the same database as
-    the worker's connection `reading`."""
+    """Raise SettingsError if a Django connection does not suit transactional handlers.
+
+    It must use psycopg 3 and autocommit, and be in the same database as the worker's connection `reading`."""
     if not isinstance(django.connection, psycopg.Connection):
         kind = type(django.connection).__module__.partition(".")[0]
         raise SettingsError(

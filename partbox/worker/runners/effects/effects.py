@@ -32,15 +32,18 @@ from partbox.worker.runners.event_loop import EventLoop
 
 
 class NotDone(Exception):
-    """An internal signal that a handler did not complete its event, so that the savepoint of the event is rolled
-    back."""
+    """An internal signal that a handler did not complete its event.
+
+    It makes the savepoint of the event roll back."""
 
 
 class Effects:
-    """The interface by which the transactor's thread runs transactional handlers of one kind (psycopg, SQLAlchemy or
-    Django), one transaction after another. `conn` is psycopg's connection below the library. `session` is a connection
-    of the worker's session: the lent connection if `needs_lent_conn`. `loop` runs async handlers. Errors of the
-    transaction itself are psycopg's, even below another library."""
+    """The interface by which the worker runs handlers in database transactions of one library.
+
+    The library is psycopg, SQLAlchemy or Django. The transactor's thread runs one transaction after another. `conn` is
+    psycopg's connection below the library. `session` is a connection of the worker's session: the lent connection if
+    `needs_lent_conn`. `loop` runs async handlers. Errors of the transaction itself are psycopg's, even below another
+    library."""
 
     needs_lent_conn: ClassVar[bool] = True
     """True if the transactions use a connection that the poller lends, else they have their own."""
@@ -61,11 +64,12 @@ class Effects:
 
     @classmethod
     def check(cls, reading: Conn) -> None:
-        """Raise SettingsError if the transactions of this kind would run in another database than the connection
-        `reading`, the outbox's."""
+        """Raise SettingsError if transactions would run in another database than the outbox's.
+
+        `reading` is a connection to the outbox's database."""
 
     def transaction(self) -> AbstractContextManager[object]:
-        """Hold a database transaction open during a with block: the end of the block commits, an error rolls back."""
+        """Hold a database transaction open during a with block. Commit at its end, roll back on an error."""
         raise NotImplementedError
 
     def savepoint(self, handler: Handler) -> AbstractContextManager[object]:
@@ -74,23 +78,24 @@ class Effects:
 
     @property
     def is_intact(self) -> bool:
-        """True if the transaction still exists after a handler and its savepoint have ended, so that the handler has
-        neither committed nor rolled it back."""
+        """True if the handler has neither committed nor rolled back the transaction.
+
+        It is read after the handler and its savepoint have ended."""
         return self.conn.info.transaction_status == TransactionStatus.INTRANS
 
     def drive(self, run: Callable[[], object]) -> None:
-        """Call `run`, which executes a whole transaction or its hooks, in the thread or context that this kind of
-        transaction requires."""
+        """Call `run` in the thread or context that this kind of transaction requires."""
+        # `run` executes a whole transaction or its hooks.
         run()
 
     def run(self, script: bytes) -> tuple[str | None, ...]:
-        """Execute an SQL script on the psycopg connection, bypassing the library above it. Return the first row of the
-        last statement."""
+        """Execute an SQL script directly on the psycopg connection. Return the first row of the last statement."""
+        # The library above the connection does not see the script.
         return blocking.run_script(self.conn, script)
 
     def begin(self) -> None:
-        """Begin the transaction for handlers and lift its time limits: handlers may be slow, only the statements after
-        them must be quick."""
+        """Begin the transaction for handlers, without a time limit."""
+        # Handlers may be slow, only the statements after them must be quick.
         # psycopg would begin with its first own statement, but scripts bypass psycopg.
         if self.conn.info.transaction_status == TransactionStatus.IDLE:
             self.run(b"begin")
@@ -99,8 +104,8 @@ class Effects:
         self._xid = self.run(self.begin_script)[0] or ""
 
     def begin_anew(self) -> bool:
-        """Begin another transaction after a handler has committed the current one, without telling the library, for
-        which the same transaction goes on. Return False if nothing was committed."""
+        """Begin another transaction if a handler has committed the current one. Return False if it has not."""
+        # The library is not told, so the same transaction goes on for it.
         try:
             self.run(b"rollback")
             if self.run(scripts.status_script(self._xid)) != ("committed",):
@@ -113,8 +118,8 @@ class Effects:
         return True
 
     def call(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
-        """Call the handler with an event in a savepoint, which is rolled back unless the event is done. Return the
-        handler's value or its error."""
+        """Call the handler with an event, inside a savepoint. Return the handler's value or its error."""
+        # The savepoint is rolled back unless the event is done.
         result: object = None
         try:
             with self.savepoint(endpoint.handler):
@@ -135,43 +140,43 @@ class Effects:
         return result
 
     def handle(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
-        """Call the handler with an event, inside the savepoint that is already open. Return its value or raise its
-        error."""
+        """Call the handler with an event in the open savepoint. Return its value or raise its error."""
         return endpoint.wrapped_call(event, *self.handler_args)
 
     def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
-        """Save the delivery positions (cursors) of partitions as the last statement before the commit. Return the same
-        as `cursors.save`."""
+        """Save the positions up to which partitions are delivered, just before the commit."""
+        # This is the last statement before the commit. The result is the same as that of `cursors.save`.
         context = self.context
         self.run(self.end())
         told = self._schema, context.subscription, me, *save_arguments(saves)
         return cursors.save(self.conn, *told, durable=True, session=self.session)
 
     def end(self) -> bytes:
-        """Return the SQL script that runs after the last handler of the transaction, before the delivery positions are
-        saved."""
+        """Return the SQL script to run after the last handler of the transaction."""
+        # The delivery positions are saved after it.
         return self.end_prefix + self.habits.end(self.context.settings.lease / 2)
 
     def hooks(self) -> Iterable[Any]:
-        """Return the functions that the library (Django or SQLAlchemy) has deferred until after the commit. Each may
-        raise when called."""
+        """Return the functions that handlers have deferred until after the commit."""
+        # The library (Django or SQLAlchemy) keeps them. Each may raise when called.
         return ()
 
     def interrupt(self) -> None:
-        """Cancel a transactional handler that awaits something, in a way that ends its task for good. Any thread may
-        call this."""
+        """Cancel a transactional handler that awaits something. Any thread may call this.
+
+        The cancellation ends the handler's task for good."""
 
     def go_idle(self) -> None:
         """Release the connections that are not needed while no event waits."""
 
     def close(self) -> None:
-        """Release the resources of this kind of transaction, such as its connection, because the worker's database
-        session ends."""
+        """Release the connection and other resources, because the worker's database session ends."""
 
 
 class PsycopgEffects(Effects):
-    """The transactions of sync handlers with `transactional=True`, run on a psycopg connection. One message releases
-    the savepoint of an event and sets the next."""
+    """The transactions of sync handlers with `transactional=True`, on a psycopg connection.
+
+    One message releases the savepoint of an event and sets the next."""
 
     begin_script: ClassVar[bytes] = BEGIN_WITH_SAVEPOINT
     end_prefix: ClassVar[bytes] = RELEASE + b"; "
@@ -195,6 +200,7 @@ class PsycopgEffects(Effects):
             raise
 
     def kept_script(self) -> bytes:
-        """Return the SQL script that runs after a handler has completed an event: release its savepoint, restore the
-        session's settings, and set the next savepoint."""
+        """Return the SQL script to run after a handler has completed an event.
+
+        It releases the savepoint, restores the session's settings, and sets the next savepoint."""
         return b"%b; %b; %b" % (RELEASE, self.habits.kept, SAVEPOINT)

@@ -20,8 +20,9 @@ TRAILING_SCRIPT = "partbox_behind"
 
 
 class HandlerSession:
-    """A mixin for SQLAlchemy session classes given to handlers. It refuses calls that would end the transaction, and
-    binds everything to one connection."""
+    """A mixin for SQLAlchemy sessions of handlers that refuses to end the transaction.
+
+    It also binds everything to one connection."""
 
     bind: Any
 
@@ -61,15 +62,16 @@ def _refuse(call: str) -> NoReturn:
 
 @cache
 def guard_class(kind: Any) -> Any:
-    """Return a subclass of a SQLAlchemy session class whose instances refuse calls that would end the transaction, such
-    as commit and rollback."""
+    """Return a subclass of a SQLAlchemy session class that refuses calls such as commit and rollback."""
+    # All calls that would end the transaction are refused.
     return type(kind.__name__, (HandlerSession, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
 
 
 class JoinedSession:
-    """A SQLAlchemy session for one event, inside a savepoint. Its session transaction stays open until the
-    connection's transaction ends. `trailing_script` holds statements that follow the release of the savepoint in the
-    same message."""
+    """A SQLAlchemy session that runs one event's handler inside a savepoint.
+
+    Its session transaction stays open until the connection's transaction ends. `trailing_script` holds statements that
+    follow the release of the savepoint in the same message."""
 
     trailing_script = b""
 
@@ -80,21 +82,21 @@ class JoinedSession:
         self._savepoint = sql_conn.begin_nested()
 
     def join(self) -> None:
-        """Attach the session to the event's savepoint before the handler can begin another one. The caller must undo
-        the savepoint if this raises."""
+        """Attach the session to the event's savepoint. The caller must undo the savepoint on an error."""
+        # This comes before the handler can begin another savepoint.
         self.session.connection()
 
     def prepare(self) -> None:
-        """Flush the session after its handler has returned and call its `before_commit` hooks. Raise RuntimeError if
-        the handler has ended the session's transaction."""
+        """Flush the session after its handler has returned, and call its `before_commit` hooks."""
+        # RuntimeError is raised if the handler has ended the session's transaction.
         if self.session.get_transaction() is not self._transaction:
             raise RuntimeError("the handler has ended the transaction of its session: only return, or raise")
         # The public method is open only to two-phase transactions.
         self._transaction._prepare_impl()
 
     def release(self) -> None:
-        """Release the savepoint of the event, so that its changes stay. Raise RuntimeError if the handler has left
-        another savepoint open."""
+        """Release the savepoint of the event, so that its changes stay."""
+        # RuntimeError is raised if the handler has left another savepoint open.
         if self._sql_conn.get_nested_transaction() is not self._savepoint:
             raise RuntimeError("the handler has left a savepoint open: use `with session.begin_nested():`")
         self._sql_conn.info[TRAILING_SCRIPT] = self.trailing_script
@@ -104,8 +106,8 @@ class JoinedSession:
             del self._sql_conn.info[TRAILING_SCRIPT]
 
     def undo(self) -> None:
-        """Roll back the changes of the event to its savepoint, call the session's rollback hooks, and close the
-        session."""
+        """Roll back the event's changes to its savepoint, and close the session."""
+        # The session's rollback hooks are called too.
         while (
             open_savepoint := self._sql_conn.get_nested_transaction()
         ) is not None and open_savepoint is not self._savepoint:
@@ -117,8 +119,8 @@ class JoinedSession:
                 self._savepoint.rollback()
 
     def call_commit_hooks(self) -> None:
-        """Call the `after_commit` hooks of the session, after the connection's transaction has committed, and close the
-        session."""
+        """Call the session's `after_commit` hooks and close the session."""
+        # The connection's transaction has committed before.
         try:
             self._transaction.commit()
         finally:
@@ -126,8 +128,8 @@ class JoinedSession:
 
     def call_rollback_hooks(self) -> None:
         # Forget the savepoint that the session was joined to, which was released long ago.
-        """Call the `after_rollback` hooks of the session, after the connection's transaction was rolled back, and close
-        the session."""
+        """Call the session's `after_rollback` hooks and close the session."""
+        # The connection's transaction was rolled back before.
         self._transaction._connections.clear()
         self._roll_back()
 
@@ -141,8 +143,8 @@ class JoinedSession:
 
 @contextmanager
 def join_session(sql_conn: Connection, session: Session) -> Iterator[JoinedSession]:
-    """Hold a SQLAlchemy session in a savepoint of `sql_conn` during a with block. The end of the block releases the
-    savepoint, an error undoes it."""
+    """Hold a SQLAlchemy session in a savepoint during a with block. An error undoes its changes."""
+    # The savepoint is set on `sql_conn`. The end of the block releases it.
     joined = JoinedSession(sql_conn, session)
     try:
         joined.join()

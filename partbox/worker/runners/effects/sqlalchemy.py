@@ -29,8 +29,9 @@ SINGLE_CONN_OPTIONS: Final[dict[str, Any]] = {"poolclass": StaticPool, "pool_res
 
 
 class SqlalchemyEffects(Effects):
-    """The transactions of sync handlers with `transactional="sqlalchemy"`, run through SQLAlchemy on a connection that
-    the worker lends."""
+    """The transactions of sync handlers with `transactional="sqlalchemy"`.
+
+    They run through SQLAlchemy on a connection that the worker lends."""
 
     def __init__(self, context: Context, session: WatchedConnection, loop: EventLoop) -> None:
         super().__init__(context, session, loop)
@@ -94,8 +95,7 @@ class SqlalchemyEffects(Effects):
             self._sql_conn.close()
 
     def _roll_back(self) -> None:
-        """Roll back the SQLAlchemy transaction, in any state that a handler left. Errors are ignored, because the
-        worker's session begins anew."""
+        # A handler may have left any state. Errors are ignored, because the worker's session begins anew.
         with suppress(Exception):
             self._sql_conn.rollback()
         for each, context in self._joined_sessions:
@@ -123,8 +123,8 @@ class SqlalchemyEffects(Effects):
 
 @contextmanager
 def open_session(on: Connection, handler: Handler) -> Iterator[tuple[JoinedSession, Any]]:
-    """Hold a SQLAlchemy session in a savepoint during a with block. Yield it, and the session or scoped session that
-    the handler receives."""
+    """Hold a SQLAlchemy session in a savepoint during a with block."""
+    # The block gets the session, and the session or scoped session that the handler receives.
     kind = handler.session or Session
     with join_session(on, build_session(kind, on)) as joined:
         factory: Any = lambda: joined.session  # noqa: E731  a factory
@@ -132,14 +132,14 @@ def open_session(on: Connection, handler: Handler) -> Iterator[tuple[JoinedSessi
 
 
 def build_session(kind: type, on: Connection) -> Session:
-    """Return a session of the given SQLAlchemy class that sends all statements to the connection `on` and refuses to
-    end the transaction. For a scoped class, return a plain Session."""
+    """Return a SQLAlchemy session on the connection `on` that refuses to end the transaction."""
+    # The session has the given class and sends all statements to `on`. A scoped class gives a plain Session.
     base_class: Any = Session if issubclass(kind, scoped_session) else kind
     return cast("Session", guard_class(base_class)(bind=on, join_transaction_mode="rollback_only"))
 
 
 def build_engine(conn: Any) -> Engine:
-    """Return a SQLAlchemy engine whose only connection is the given psycopg connection `conn`."""
+    """Return a SQLAlchemy engine whose only connection is the psycopg connection `conn`."""
     engine = create_engine("postgresql+psycopg://", creator=lambda: conn, **SINGLE_CONN_OPTIONS)
     send_plain_savepoints(engine, partial(run_script, conn))
     return engine
@@ -167,8 +167,8 @@ def send_plain_savepoints(engine: Engine, run: Callable[[bytes], object]) -> Non
 
 
 def refuse_transaction_end(on: Connection, allowed: Callable[[], bool]) -> None:
-    """Make COMMIT and ROLLBACK through this SQLAlchemy connection raise an error unless `allowed()` is True, so that a
-    handler cannot end the transaction."""
+    """Make COMMIT and ROLLBACK on a SQLAlchemy connection raise an error unless `allowed()` is True."""
+    # So a handler cannot end the transaction.
 
     def refuse(_: Connection) -> None:
         if not allowed():
@@ -183,7 +183,7 @@ def refuse_transaction_end(on: Connection, allowed: Callable[[], bool]) -> None:
 
 @contextmanager
 def psycopg_errors() -> Iterator[None]:
-    """Translate errors of SQLAlchemy raised in the with block: raise the psycopg error below instead."""
+    """Translate SQLAlchemy's errors in a with block into the psycopg errors that caused them."""
     try:
         yield
     except exc.DBAPIError as error:
