@@ -209,7 +209,7 @@ def application(entries: Sequence[CommandEntry] = ENTRIES) -> typer.Typer:
 
 @cache
 def command(entries: Sequence[CommandEntry] = ENTRIES) -> Any:
-    """Return the command line with the given commands as a click command. It is built only once."""
+    """Build the click command of the whole command line from the entries of all commands."""
     # A later call returns the command line of the first.
     return typer.main.get_command(application(entries))
 

@@ -67,9 +67,9 @@ class _SubscriptionView:
 
 
 class Diagnosis:
-    """The doctor examinations of the database for all viewers of a dashboard: one at a time, at a modest rate, and
-    none without viewers. `report` is the newest, None before the first. `error` is why the last examination failed,
-    or None."""
+    """Examinations of the database by the doctor's checks, shared by all viewers of a dashboard: one at a time, at a
+    modest rate, and none without viewers. `report` is the newest, None before the first. `error` is why the last
+    examination failed, or None."""
 
     def __init__(self, examine: Callable[[], Report], clock: Callable[[], float] = time.monotonic) -> None:
         self._examine = examine

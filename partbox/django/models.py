@@ -27,7 +27,7 @@ class Json(models.JSONField):
 
 
 def _as_jsonb(expression: Any, *before: Any) -> Callable[..., Any]:
-    """Return the database expression with its column, the first argument after `before`, cast to jsonb."""
+    """Return the database expression with its column cast to jsonb."""
     return lambda lhs, *others: expression(*before, Cast(lhs, models.JSONField()), *others)
 
 

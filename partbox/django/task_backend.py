@@ -81,8 +81,8 @@ def _task_error(error: str, trace: str | None) -> Any:
 
 
 def register(outbox: Outbox) -> None:
-    """Register a handler on the outbox for each backend in the Django setting TASKS that is a PartboxBackend, with the
-    backend's OPTIONS."""
+    """Register a handler with the outbox for each partbox backend in Django's setting TASKS, so that the worker runs
+    its tasks."""
     for alias, given in settings.TASKS.items():
         backend = import_string(given["BACKEND"])
         if isinstance(backend, type) and issubclass(backend, PartboxBackend):

@@ -95,7 +95,8 @@ def sweep(asks: Iterable[ReadRequest], hi: int) -> Sweep | None:
 
 
 def brief_sweep(asks: Iterable[ReadRequest], hi: int) -> Sweep | None:
-    """Plan one scan that finds the few new records of all partitions, or return None if it would be too long."""
+    """Plan one scan of the log that finds the few new records of all partitions. Return None if the scan would cover
+    too many ids."""
     # The sweep finds everything new for the requests if hardly anything is new. The result is None if there are more
     # ids up to `hi` than a scan should pass, or than one of the partitions has room for.
     roomy = [ask for ask in asks if ask.room > 0]

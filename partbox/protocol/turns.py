@@ -74,7 +74,8 @@ class Bucket(Generic[T]):
         self.at = max(now, self.at)
 
     def wait(self, bounds: ProcessBounds, now: float) -> float:
-        """Return the seconds until a call may start: 0 for now, infinite while it depends on something else."""
+        """Return the seconds until a limited call may start: 0 if it may start now, infinite if another call must end
+        first."""
         # An example is the end of a running call.
         if self.running >= bounds.most:
             return inf

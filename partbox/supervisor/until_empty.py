@@ -27,7 +27,7 @@ class UntilEmpty:
         self._checks = 0
 
     def is_over(self) -> bool:
-        """Return True if no node has work that goes on, for the second check in a row."""
+        """Return True if no node has unfinished work, at two checks in a row."""
         self._checks = self._checks + 1 if all(self._has_nothing_left(*node) for node in self._nodes) else 0
         return self._checks >= CHECKS_IN_A_ROW
 

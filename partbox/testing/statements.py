@@ -140,7 +140,7 @@ class RecordPlacement:
 def place(
     conn: Conn, outbox: Outbox, event_id: UUID, event: Event, placement: RecordPlacement, subscription: str
 ) -> int:
-    """Put a published event into a delivery state, as if its delivery had led there. Return its record id.
+    """Put a published event into a delivery state for a test, such as dead or retrying. Return its record id.
 
     The state is in one subscription."""
     schema = outbox.settings.schema_name

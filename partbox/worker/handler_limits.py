@@ -66,7 +66,7 @@ class HandlerLimits:
         return self._turns.waits()
 
     def set_limit_keys(self, lane: Lane) -> None:
-        """Compute the value by which each of the first events of a lane (queue of one key) is limited."""
+        """Ask the application for the limit key, such as the tenant, of the first events in the queue of one key."""
         # The application's `by` is called once for each event. The lane's runner calls this without the engine's lock.
         for event in self._turns.list_without_key(lane, self._lookahead):
             if (limit_key := self._find_limit_key(event)) is not None:

@@ -30,7 +30,7 @@ WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class ChaosReport:
+class ChaosReport:  # one field for each entry of the JSON of a run
     """The result of a chaos run, with everything that its JSON contains."""
 
     seed: int

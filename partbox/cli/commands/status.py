@@ -169,10 +169,9 @@ def _row(each: stats.Instance, node: str) -> tuple[str, ...]:
 
 
 def _summary(cluster: stats.Cluster, patience: float) -> Iterator[Line]:
-    """Yield the lines about processes and partitions.
+    """Yield the lines of the cluster view that sum up its processes and partitions.
 
-    A command has a line of its own, so that a narrow terminal does not break it.
-    """
+    A command has a line of its own, so that a narrow terminal does not break it."""
     schema, subscription = cluster.schema, cluster.subscription
     yield "subscription", f"{subscription} in schema {schema}"
     if cluster.paused:

@@ -38,7 +38,7 @@ class PolledPage(NamedTuple):
 
 
 class QuickPage(NamedTuple):
-    """The records that one quick read of the log returned.
+    """The new records that one cheap query returned for partitions that are up to date.
 
     A quick poll is for a few new records only. The page also has a fence: a bound on the ids that later transactions
     draw."""

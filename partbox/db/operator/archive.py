@@ -20,7 +20,7 @@ MAX_ID = 2**63 - 1
 
 
 class ArchiveFence(NamedTuple):
-    """The point at which no record with an id up to `drawn` can appear any more.
+    """A bound for the archive: no record with an id up to `drawn` can become visible any more.
 
     The archive waits for this proof: all transactions up to `xid` must have ended."""
 

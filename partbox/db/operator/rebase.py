@@ -37,7 +37,7 @@ class KnownInstance(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RebasedSubscription:
-    """A subscription's result after a copied schema was adapted to this database cluster.
+    """The result of adapting one subscription's cursors after the schema was copied to another database cluster.
 
     `cursors` were moved to this cluster, and late records were `parked` (set aside) for it. Both are numbers."""
 

@@ -117,8 +117,8 @@ class Credits:
     # Runners and saves free room while it is counted.
     @under_lock
     def recount_bytes(self) -> set[Partition]:
-        """Count the bytes that records hold in memory. Return the partitions that may block reading, if no bytes are
-        free."""
+        """Count the bytes of the records in memory again. If none are free, return the partitions whose handlers hold
+        up reading."""
         # In these partitions, running handlers or handlers with a limit may hold bytes for long.
         self._budget.left(self._state.partitions.values())
         return self._blocked_by_slow(())
@@ -134,7 +134,7 @@ class Credits:
     # Runners and saves free room while it is counted.
     @under_lock
     def widest(self, partitions: Sequence[Partition]) -> list[int]:
-        """Return how many new records each partition could read if it had the whole page for itself."""
+        """Return the number of new records that each partition could read if no other partition shared the page."""
         # The number is limited by the window of the partition, the bound on its unsaved records.
         return [self._budget.widest(each) for each in partitions]
 

@@ -182,7 +182,8 @@ class LimitedQueue:
         return [each.lane for each in self.turns.take(limit_key, joins, SEARCHED * most)]
 
     def covers(self, lane: Lane) -> tuple[LimitKey, int] | None:
-        """Return the start permission that the event queue holds, as a limit key and an event id, or None."""
+        """Return the start permission that a lane (queue of one key) holds, as its limit key and event id. None if it
+        holds none."""
         # Any thread may call this without the lock.
         return self._permits.get(lane)
 

@@ -272,7 +272,8 @@ class ParkedRows:
         return row.id not in self.ahead
 
     def is_passed(self, row: ParkedRow) -> bool:
-        """Return True if the partition's saved position is already past the record of this set-aside event."""
+        """Return True if the partition's saved cursor is past the record of this parked row (a failed event's database
+        row)."""
         # Then only the row keeps the event from being lost.
         return row.id not in self.ahead and not self._progress.has_finished(row.id)
 

@@ -205,7 +205,8 @@ class Transactions:
 
     @under_lock
     def note_undone(self, transaction: OpenTransaction, lane: Lane, event: DeliveredEvent) -> bool:
-        """Record that an event's effects were rolled back. Return False if the event was set aside while it ran."""
+        """Record that the effects of one event were rolled back in a shared transaction. Return False if it was parked
+        meanwhile."""
         # If the result is True, the caller puts the event back. An event that was set aside is parked.
         # An event is parked or put back, not both. If it is not parked, the caller puts it back and picks no other
         # event, and its partition has the next turn.

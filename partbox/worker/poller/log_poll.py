@@ -50,7 +50,7 @@ class LogReader:
         self.forget()
 
     def forget(self) -> None:
-        """Forget all positions and database snapshots read so far."""
+        """Forget all cursors and snapshots that were read in the last database session."""
         # A server that has crashed or was restored may use ids and transaction ids again.
         self._horizon = Horizon()
         self._looked_at = self._read_at = self._credit_at = self._followed_at = 0.0
@@ -108,7 +108,8 @@ class LogReader:
         return has_new or bool(groups.fresh)
 
     def _read_quickly(self, conn: Connection[Any], groups: PollGroups, look: IdleCheck | None) -> bool | None:
-        """Read new records of up-to-date partitions by one cheap query. Return True if any came, None if it cannot."""
+        """Read the new records of partitions that are up to date with one cheap query. Return True if any came, None if
+        a full poll is necessary."""
         # After None, all partitions must be read in full instead.
         has_new = False
         if look is None or not self._horizon.is_idle(look.fence.drawn, look.ended):

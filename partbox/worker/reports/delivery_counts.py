@@ -46,7 +46,8 @@ class Tally:
             self._report_at = began + REPORT_INTERVAL
 
     def end_slice(self) -> bool:
-        """Add the time of the current turn of event handling to the total. Return True if a report is due."""
+        """Add the time of the runner's current time slice to its total. Return True if its delivery counts must be
+        reported now."""
         now = time.monotonic()
         if self.last is not None and now - self.started < QUICK:
             self._newest, self.last = self.last[1], None

@@ -61,7 +61,7 @@ class ProcessLifespan:
             raise
 
     def give_up(self) -> None:
-        """Cancel the async startup code of the application, so that `enter` ends."""
+        """Cancel the application's asynchronous lifespan (its startup code), which makes `enter` return."""
         # Another thread than that of `enter` calls this, while the lifespan is still entered.
         self._given_up = True
         if self._running is not None:
