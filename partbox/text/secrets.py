@@ -23,7 +23,7 @@ _NAME: Final = (
 )
 _QUOTED: Final = r"""[bBuU]?(?P<quote>\\*["'])(?:(?!(?<!\\)(?P=quote)).)*+(?:(?P=quote))?"""
 _PAIR: Final = re.compile(
-    rf"""{_NAME}(?P<between>\\*["'\]]{{0,2}}[ \t]*+(?:=>?(?!=)\s*+|:(?!:|//)[ \t]*+))"""
+    rf"""{_NAME}(?P<between>\\*["'\]]{{0,2}}[ \t]*+(?:=>?(?!=)[ \t]*+|:(?!:|//)[ \t]*+))"""
     rf"""(?P<value>\*\*\*(?![^\s,;&)\]}}"'])|{_QUOTED}|[\[{{(][^\])}}\n]*+[\])}}]?|(?:[^\s&'"]|['"](?=\w))++)""",
     re.IGNORECASE | re.DOTALL,
 )
