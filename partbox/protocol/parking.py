@@ -73,7 +73,7 @@ class RowStage(Enum):
 
 
 class Suspicion(Enum):
-    """Whether an event may have killed a worker process, and whether its trial run is in progress.
+    """The degree to which an event is suspected of having killed a worker process, up to its trial run.
 
     The event is parked. The trial is a run that is counted as an attempt beforehand."""
 

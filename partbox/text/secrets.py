@@ -32,7 +32,7 @@ _TUPLE: Final = re.compile(
     rf"""(?P<before>(?:\([bB]?["']|["'](?=--)){_NAME}["'],\s*+|(?<!\w)password\s++(?=')){_QUOTED}""",
     re.IGNORECASE | re.DOTALL,
 )
-# The values of these names contain spaces.
+# Cookies and authorizations contain spaces, so their values reach to the end of the line.
 _WHOLE_LINE: Final = re.compile(r"(?:cookie|authorization)$", re.IGNORECASE)
 _PASSWORD: Final = re.compile(r"pass|pwd", re.IGNORECASE)
 _FAULTY: Final = re.compile(

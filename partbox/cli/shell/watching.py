@@ -12,7 +12,7 @@ from partbox.cli.shell.output import error_line
 from partbox.db.inspect.stats import Cluster
 from partbox.errors import PartboxError
 
-# `status` without --watch needs none of these modules, and should answer at once.
+# `status` without --watch answers sooner if the modules for watching are not imported.
 if TYPE_CHECKING:
     from partbox.db.inspect.cached_overview import CachedOverview
     from partbox.operations.stats import RateMeter, Rates

@@ -16,7 +16,7 @@ from partbox.db.sql import Conn, query, records, rows
 from partbox.errors import PartboxError
 
 LOCK_TIMEOUT = "3s"
-"""How long to wait for a lock at a time. Longer than `deadlock_timeout`, after which an autovacuum gives way."""
+"""The time limit of one attempt to get a lock. An autovacuum gives way after `deadlock_timeout`, which is shorter."""
 
 Problem = Literal["healthy", "workers"]
 

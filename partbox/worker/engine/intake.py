@@ -119,6 +119,7 @@ class Intake:
         """Queue the records of a page for handlers, after the read positions have advanced to it."""
         # This must come before the next page moves any cursor.
         for some in _split_portions(moved):
+            # The lock is released between portions, so that runners do not wait for a whole page.
             with self._lock:
                 for each in some:
                     if not each.partition.lost:
@@ -130,6 +131,7 @@ class Intake:
         # The partitions are caught up. Only the cursors of partitions with records in the page are moved.
         for number, share in fetched.stats.by_partition.items():
             partition = caught_up[number]
+            # A partition may be lost between two partitions' steps, but not within one.
             with self._lock:
                 if not partition.lost:
                     self._move_caught_up(partition, page, share, fetched)
@@ -139,6 +141,7 @@ class Intake:
         """Advance the read positions of partitions to a page without records for them."""
         # The partitions are caught up. A save can then pass the page.
         for partition in partitions:
+            # The check and the move are one step: the saver may drop a lost partition.
             with self._lock:
                 if not partition.lost:
                     self._move_caught_up(partition, page, PartitionRows([], []), None)
@@ -235,7 +238,7 @@ class Intake:
         # The first `late` records are late.
         parked = partition.parked
         last_late = rows[late - 1][ID] if late and self._transactional else 0
-        # True if nothing is known of these records that could keep one back. Ids up to `done_to` may be done since
+        # True if nothing is known that could keep a record of the page back. Ids up to `done_to` may be done since
         # before a lost connection (A9).
         plain = not (
             parked.ahead
@@ -248,7 +251,7 @@ class Intake:
         )
         has_delayed = fetched.stats.has_delayed and any(map(_available_at, rows))
         if plain and self._scheduler.may_share_lanes and partition.may_share_lane and not has_delayed:
-            # One runner runs all of these records in order, so they need no lanes by key (DESIGN 6, shared line).
+            # One runner handles the records in order, so they need no lanes by key (DESIGN 6, shared line).
             shared_lane = partition.shared_lane
             shared_lane.claim = self._build_claim(partition)
             shared_lane.types.add(fetched.stats.types, replace=not shared_lane.queue)

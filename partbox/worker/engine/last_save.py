@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 NOTE_EVERY = 60.0
 
 
-# Differs from every number of finished records, so that a note is owed.
+# No count of finished records is negative, so a partition with this value needs a progress note.
 NO_COUNT: Final = -1
 
 

@@ -175,7 +175,7 @@ class Outcomes:
     @under_lock
     def finish(self, slices: Iterable[ListPart]) -> list[ListPart]:
         """Record all events of a list as done in one step. Return the parts that need single results."""
-        # Events of these parts were parked or read anew meanwhile.
+        # Parts whose events were parked, or whose partition was read again, while the list ran.
         exceptional: list[ListPart] = []
         done: dict[Partition, list[Row]] = {}
         for each in slices:

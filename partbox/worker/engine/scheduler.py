@@ -207,6 +207,7 @@ class LaneScheduler:
         """Let events of other keys run while an async handler waits, by splitting its shared queue."""
         # The shared lane is split into lanes by key, if a slot is free for them.
         if self._concurrency > 1 and (self.can_watch or (shared_lane.queue and self._has_free_runner)):
+            # No runner may take the shared lane while the lane is split.
             with self._lock:
                 if self.can_watch:
                     self._split_period.begin(now)

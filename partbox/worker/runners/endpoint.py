@@ -148,6 +148,7 @@ class Endpoint:
         # seconds) must be the `started` that `judge` gets later.
         if not self._circuit.has_failures:
             return None
+        # Of several runners only one gets the probe.
         with self._lock:
             if self._circuit.try_admit(now):
                 return None
@@ -238,6 +239,7 @@ class Endpoint:
             self._note_failure(event, result, verdict.error or "", started)
         if not self._circuit.is_open:
             return verdict
+        # Other runners change the circuit meanwhile.
         with self._lock:
             wait = self._wait(time.monotonic())
         return self.deferral_verdict(event, Deferral(wait, verdict.error or ""))
@@ -289,9 +291,9 @@ class Endpoint:
 
     def _note_failure(self, event: DeliveredEvent, error: BaseException, details: str, started: float | None) -> None:
         unavailable = issubclass(type(error), DownstreamUnavailable)
+        # The failure and the opening of the circuit are one step for other runners.
         with self._lock:
             self._last_outage = details
-            # One section: the failure, and the opening of the circuit.
             opened = self._circuit.failed(key_of(event), time.monotonic(), unavailable=unavailable, started=started)
             self.is_plain = False
         if opened:
@@ -308,6 +310,7 @@ class Endpoint:
         if isinstance(outcome, RetryAfter):
             self.note_undecided(started)
         elif self._circuit.has_failures and not isinstance(outcome, Deferral):
+            # A runner that sees the circuit closed must find the handler plain again.
             with self._lock:
                 closed = self._circuit.note_success()
                 self.is_plain = self._may_be_plain
@@ -319,6 +322,7 @@ class Endpoint:
         # A probe that fails so says nothing about the downstream service.
         if not self._circuit.is_open or started is None:
             return
+        # As for a success: the circuit and `is_plain` change together.
         with self._lock:
             closed = self._circuit.note_other_error(key_of(event), started)
             self.is_plain = self._may_be_plain and not self._circuit.has_failures
@@ -339,6 +343,7 @@ class Endpoint:
         """Tell the circuit breaker that a call has ended without evidence of success or failure."""
         # The call did not show whether the handler's downstream service works.
         if self._circuit.is_open and started is not None:
+            # The probe is given back, and the next runner may take it.
             with self._lock:
                 self._circuit.note_undecided(started)
 

@@ -133,6 +133,7 @@ class ThreadLoop:
 
     def _started_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
+            # Several runners may need the loop at once, and only one starts it.
             with self._start_lock:
                 if self._loop is None:
                     self._start_loop()

@@ -151,6 +151,7 @@ class Transactor:
         """Prevent any further commit of transactional handlers. Wait for a COMMIT in progress."""
         # A transaction whose handlers still run is marked so that it will not commit.
         if self._transactions.suspend():
+            # The lock is held during a COMMIT, so that to get it means that none is in progress.
             with self._use_lock:
                 pass
 

@@ -94,6 +94,7 @@ class Saver:
         """Set the database connection and instance id for saving progress; None suspends saving.
 
         They are set once the save in progress is over."""
+        # A save holds the lock while it uses the connection.
         with self._conn_lock:
             self._conn, self._me, self._unsent = conn, me, []
         self._has_progress.set()
