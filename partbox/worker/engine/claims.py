@@ -82,6 +82,7 @@ class Claims:
         # True if the last tick left nothing to do and no partition was lost since. Read without the lock.
         self.settled = False
 
+    # The saver drops the partitions that it has released.
     @under_lock
     def owned(self) -> list[OwnedTenure]:
         """Return a snapshot of all partitions in memory, including lost partitions whose handlers still run."""
@@ -90,6 +91,7 @@ class Claims:
             for each in self._state.partitions.values()
         ]
 
+    # The saver drops the partitions that it has released.
     @under_lock
     def numbers(self) -> set[int]:
         """Return the numbers of the partitions that this process owns."""
@@ -105,6 +107,7 @@ class Claims:
         # The number may be outdated at once.
         return len(self._state.partitions)
 
+    # One moment ends all that was read before, and begins all that is read from here on.
     @under_lock
     def take_up(self, rows: Sequence[OwnedPartition], now: float) -> TakenUp:
         """Make the owned partitions exactly the partitions in these database rows."""
@@ -122,6 +125,7 @@ class Claims:
         self._state.owned(now)
         return TakenUp(lost, kept, new)
 
+    # The saver goes through the partitions.
     @under_lock
     def adopt(self, rows: Iterable[OwnedPartition], now: float) -> None:
         """Start to own the partitions in these database rows."""
@@ -129,6 +133,7 @@ class Claims:
         self._adopt(rows, now)
         self._state.owned(now)
 
+    # The saver must find each partition either owned or lost, and no tick is noted in between.
     @under_lock
     def lose(self, tenures: Iterable[Tenure]) -> LostPartitions:
         """Give up the ownership of these partitions, and return the partitions lost."""
@@ -136,18 +141,21 @@ class Claims:
         owned = self._state.partitions
         return self._lose([owned[each.number] for each in tenures if self._is_current(each)])
 
+    # The saver gathers a release from the partitions that have begun to drain.
     @under_lock
     def drain(self, numbers: Iterable[int], now: float) -> None:
         """Start no more handlers in these partitions, to release each when its running handlers end."""
         # A partition that may not drain yet (see `may_drain`) needs another call.
         self._drain([self._state.partitions[number] for number in numbers if number in self._state.partitions], now)
 
+    # The saver gathers a release from the partitions that have begun to drain.
     @under_lock
     def drain_all(self, now: float) -> None:
         """Start no more handlers in any partition, so that all can be released."""
         # A partition that may not drain yet needs another call.
         self._drain(self._state.partitions.values(), now)
 
+    # No partition is lost between the comparison with the rows and the note that the tick is done.
     @under_lock
     def note_tick(self, rows: Sequence[TickPartition], dues: Mapping[int, float]) -> None:
         """Record that the periodic check of partition ownership in the database was handled."""
@@ -163,6 +171,7 @@ class Claims:
         same = {row.partition for row in rows} == owned.keys()
         self.settled = same and all(_matches_row(owned[row.partition], row) for row in rows)
 
+    # Rows that are read after this call are compared with the changes made before it.
     @under_lock
     def loading(self, numbers: Collection[int]) -> ParkedLoad:
         """Prepare to read the set-aside (parked) events of these partitions from the database."""
@@ -172,6 +181,7 @@ class Claims:
         certain = [each for each in owned if not each.lost and not each.last_save.is_in_flight]
         return ParkedLoad({each: each.parked.changes for each in certain}, any(not each.parked.known for each in owned))
 
+    # No new event may start before all rows that block it are known.
     @under_lock
     def loaded(self, loading: ParkedLoad, rows: ParkedIndex, versions: Mapping[int, int], now: float) -> set[int]:
         """Store the set-aside (parked) events read from the database, and let their partitions run."""

@@ -134,6 +134,7 @@ class DeadLetterQueue:
         if self._current is not None and now >= self._began + self._hold:
             self._end_hold(self._current)
 
+    # The saver gathers a release from a partition that no call holds.
     @under_lock
     def hurry(self, hold: float) -> None:
         """Let a dead-letter hook call delay the release of its partition by at most `hold` seconds from now on."""

@@ -57,6 +57,7 @@ class Outcomes:
         # Events of a running list that are behind the `current` event of their lane and have not ended.
         self._followers: dict[Lane, list[DeliveredEvent]] = {}
 
+    # The partition may be lost or read anew between the check of its incarnation and the note.
     @under_lock
     def settle(
         self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None, incarnation: int | None = None
@@ -81,6 +82,7 @@ class Outcomes:
         self._state.mark_dirty(partition)
         return True
 
+    # The remembered outcome is dropped in the same section in which the event is noted as done.
     @under_lock
     def skip_if_done(self, lane: Lane, event: DeliveredEvent) -> bool:
         """Return True if the event must not start, because it is already done or will be read again."""
@@ -99,6 +101,7 @@ class Outcomes:
             self._state.mark_dirty(partition)
         return True
 
+    # Parked rows of the key must not change between the search for rows that run first and the return of the event.
     @under_lock
     def put_back(self, lane: Lane, event: DeliveredEvent) -> None:
         """Return an event that was taken but not started to the front of its queue."""
@@ -119,12 +122,14 @@ class Outcomes:
             lane.park_waiting()
             self._state.mark_dirty(partition)
 
+    # The list of events done belongs to one incarnation of the partition.
     @under_lock
     def record_done(self, lane: Lane) -> None:
         """Record the events that a queue of one key has finished so far, while it goes on running."""
         # The partition of the lane may have been read anew meanwhile.
         self.record([lane])
 
+    # Either this verdict is noted, or the handler's own, never both.
     @under_lock
     def give_up(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None) -> bool:
         """Record the result of an event whose handler is over its timeout and still runs."""
@@ -150,6 +155,7 @@ class Outcomes:
         dirty = self._state.dirty
         return not any(each.parked.pending or each.last_save.is_in_flight or each in dirty for each in partitions)
 
+    # The lane's current event and its followers change together.
     @under_lock
     def start(self, lane: Lane, events: Sequence[DeliveredEvent]) -> None:
         """Record that these first events of a queue are now handled together in one call of a handler."""
@@ -172,6 +178,7 @@ class Outcomes:
                     taken.append(ListPart(lane, events, lane.incarnation, rows))
         return taken
 
+    # The partition may be lost or read anew between the check of its incarnation and the note.
     @under_lock
     def finish(self, slices: Iterable[ListPart]) -> list[ListPart]:
         """Record all events of a list as done in one step. Return the parts that need single results."""

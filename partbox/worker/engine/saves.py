@@ -87,6 +87,7 @@ class Saves:
         # The save gives them their turn to run.
         return self._state.charges.waiting
 
+    # All counts belong to one moment.
     @under_lock
     def unsaved(self) -> UnsavedWork:
         """Return how much work waits for the next save, and how urgent it is."""
@@ -100,12 +101,14 @@ class Saves:
             any(each.progress.count_in_flight() > 0 for each in dirty),
         )
 
+    # No event ends and no partition is lost between two parts of a save's contents.
     @under_lock
     def gather(self, now: float) -> list[PartitionSave]:
         """Collect the unsaved changes of all partitions for a save."""
         # Partitions that a transaction is going to save are left out.
         return [gather(partition, now) for partition in self._state.take_dirty()]
 
+    # The poller's thread takes lost partitions away meanwhile.
     @under_lock
     def filter_owned(self, saves: Iterable[PartitionSave]) -> list[PartitionSave]:
         """Return the saves without those of partitions that this process has lost since they were gathered."""
@@ -124,6 +127,7 @@ class Saves:
         self._state.wakes.transact()
         return [save.partition.number for save in saves if save.release]
 
+    # The poller's thread adds and drops partitions meanwhile.
     @under_lock
     def advance_idle(self, before: float) -> None:
         """Request a save of each partition that was last saved before `before`, to advance idle positions."""

@@ -229,6 +229,7 @@ class LaneScheduler:
         self._end(lanes)
         self._fill_slot()
 
+    # Two runners must not take the same lane.
     @under_lock
     def take(self, to: Destination, per_lane: int, most: int, now: float) -> list[Lane]:
         """Start and return event queues whose next events can be handled in one list by the handler `to`."""
@@ -241,6 +242,7 @@ class LaneScheduler:
         self._joined.update(found)
         return self._begin(found, now)
 
+    # The lane leaves this runner and joins the transactor's queue in one step.
     @under_lock
     def hand_to_transactor(self, lane: Lane) -> None:
         """Mark a running event queue because its next event must run in a transaction."""
@@ -274,6 +276,7 @@ class LaneScheduler:
         # The lock is needed because lanes start and end meanwhile.
         return [lane for lane in self._running if lane.current is not None and not lane.has_ended(lane.current)]
 
+    # Runners add and remove lanes meanwhile.
     @under_lock
     def hung_since(self) -> float | None:
         """Return the time (monotonic seconds) since which all runners hang outside of handlers, or None.
@@ -284,6 +287,7 @@ class LaneScheduler:
         handles = any(lane.current is not None and not lane.has_ended(lane.current) for lane in self._running)
         return self._moved_at if taken and not handles else None
 
+    # Runners add and remove lanes meanwhile.
     @under_lock
     def list_handling(self) -> list[Lane]:
         """Return one event queue for each handler call that runs now."""

@@ -124,6 +124,7 @@ class Transactions:
         # A lane (queue of one key) waits for the transactor, as its next event needs a transaction.
         return bool(self._queue)
 
+    # The lanes of a failed transaction end here or in `failed`, never in both.
     @under_lock
     def set_connection(self, conn: Any, me: UUID | None) -> None:
         """Let transactions run on this connection, as worker instance `me`."""
@@ -132,6 +133,7 @@ class Transactions:
         self._conn, self._me = conn, me
         self._end_lanes()
 
+    # A transaction is either condemned, or its end is awaited.
     @under_lock
     def suspend(self) -> bool:
         """Stop transactions until a connection is set again. Return True if the current one must be awaited."""
@@ -186,6 +188,7 @@ class Transactions:
         lane.current, lane.started = event, now
         return lane, event
 
+    # Other threads look at the events that wait in the lane.
     @under_lock
     def ran(self, transaction: OpenTransaction, judged: RunOutcome) -> None:
         """Record that the handler of an event in this transaction has ended."""
@@ -203,6 +206,7 @@ class Transactions:
         elif lane.queue and self.is_transactional(lane.queue[0]):
             self._queue.add(lane)
 
+    # The event may be parked while it runs, or put back, but never both.
     @under_lock
     def note_undone(self, transaction: OpenTransaction, lane: Lane, event: DeliveredEvent) -> bool:
         """Record that the effects of one event were rolled back in a shared transaction. Return False if it was parked
@@ -238,6 +242,7 @@ class Transactions:
                 raise RuntimeError(f"partition {save.partition.number}: its cursor would not pass its effects")
         return saves
 
+    # `suspend` decides by the stage.
     @under_lock
     def saved(self, transaction: OpenTransaction) -> None:
         """Record that the save statement of the transaction was answered, so that its commit comes next."""
@@ -261,6 +266,7 @@ class Transactions:
             self._queue.move_to_front(undone_partition)
         self._state.wakes.interrupt_poller()
 
+    # The lanes end here, or in `set_connection` or `suspend`, never in both.
     @under_lock
     def failed(self, transaction: OpenTransaction) -> Stage:
         """Stop all transactions after a rollback or an unanswered COMMIT. Return the stage in which this one failed."""
@@ -284,6 +290,7 @@ class Transactions:
         self._conn = None
         return transaction.stage
 
+    # The current transaction may end meanwhile, and would then close no connection.
     @under_lock
     def end(self, transaction: OpenTransaction) -> Any:
         """Record that the transaction is over. Return the connection that must be closed now, or None."""
@@ -293,6 +300,7 @@ class Transactions:
         closing, self._conn_to_close = self._conn_to_close, None
         return closing
 
+    # No lane joins or leaves the queues while they are compared.
     @under_lock
     def put_lowest_first(self) -> int | None:
         """Give the next transaction to the partition with the lowest waiting record id. Return that id or None."""
