@@ -1,7 +1,5 @@
-"""The transactional outbox for PostgreSQL.
-
-Each public name is imported on first use, because `partbox --version` and the first second of a command need few of
-them."""
+"""The transactional outbox for PostgreSQL. Each public name is imported on first use, because `partbox --version` and
+the first second of a command need few of them."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -13,9 +13,8 @@ Call = Callable[..., Any]
 
 
 def callable_of(handler: Any) -> Call:
-    """Return the function to call for a handler. Raise RegistrationError if there is none.
-
-    It is a function itself, or the method `handle` of an object. It must be possible to call it with an event."""
+    """Return the function to call for a handler: itself, or the method `handle` of an object. Raise RegistrationError
+    if it cannot be called with an event."""
     if inspect.isclass(handler):
         raise RegistrationError(f"{handler.__qualname__} is a class: register an instance, {handler.__qualname__}()")
     call = getattr(handler, "handle", handler)
@@ -33,9 +32,7 @@ def is_async(call: Call) -> bool:
 
 
 def signature_of(call: Call) -> inspect.Signature:
-    """Return the signature of a function. Raise ValueError for a builtin without a signature.
-
-    Its annotations may be unresolved."""
+    """Return a function's signature, perhaps with unresolved annotations. Raise ValueError if a builtin has none."""
     if sys.version_info >= (3, 14):
         from annotationlib import Format
 
@@ -44,9 +41,7 @@ def signature_of(call: Call) -> inspect.Signature:
 
 
 def takes(call: Call, arguments: int) -> bool:
-    """Return True if the function accepts this number of positional arguments.
-
-    A builtin without a signature counts as able."""
+    """Return True if the function accepts this number of positional arguments, or is a builtin without a signature."""
     try:
         return can_bind(signature_of(call), arguments)
     except ValueError:
@@ -63,27 +58,21 @@ def can_bind(signature: inspect.Signature, arguments: int) -> bool:
 
 
 def name_of(handler: Any) -> str:
-    """Return the default name of a handler: its module and the name of its function or class.
-
-    The name is the qualified name of a function, or of the class of an object."""
+    """Return the default name of a handler: its module and the qualified name of its function or class."""
     inner = innermost(handler)
     named = inner if hasattr(inner, "__qualname__") else type(inner)
     return f"{named.__module__}.{named.__qualname__}"
 
 
 def place_of(call: Call) -> str:
-    """Return the file and line where a function is written, or "built in" if it is not Python code.
-
-    The text is for messages."""
+    """Return the file and line where a function is written, or "built in" if it is not Python code."""
     inner = innermost(call)
     code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
     return f"{short_path(code.co_filename)}:{code.co_firstlineno}" if code else "built in"
 
 
 def describe_parameters(arguments: int) -> str:
-    """Return a text for error messages about the parameters that a handler must take.
-
-    It follows the handler's name."""
+    """Return the text about the parameters that a handler must take, which follows its name in error messages."""
     return f"must take exactly {_PARAMETERS[arguments]}; or one more, if it asks for {_CLASS_AND_EVENT}"
 
 

@@ -1,16 +1,4 @@
-"""Change data capture: configuration for Debezium, which reads the log from the WAL in the place of workers.
-
-Options that differ from Debezium's defaults have a reason:
-
-- The publication is created beforehand (`sql/cdc/debezium.sql`). A publication made by Debezium would include deletes,
-  and would publish the segments of the log under their own names.
-- Keys, values and headers are already texts and are sent unchanged. The default converter of a Connect worker may be
-  that for JSON, which would turn a payload into a text in quotes.
-- The first snapshot is read in the order of the log. By default, rows of a table come in no order.
-- A heartbeat writes a message of a few bytes into the WAL, which is not forwarded. A slot advances only with events
-  that the connector gets. Without the heartbeat, the WAL of other tables would be kept for ever while nothing is
-  published.
-"""
+"""Change data capture: configuration for Debezium, which reads the log from the WAL in the place of workers."""
 
 import re
 from collections.abc import Mapping
@@ -28,16 +16,12 @@ _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def connect(name: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Return the JSON document that creates a Debezium connector in Kafka Connect.
-
-    It is for a POST to /connectors."""
+    """Return the JSON document that creates a Debezium connector in Kafka Connect, by a POST to /connectors."""
     return {"name": name, "config": {**options, "database.password": CONNECT_PASSWORD}}
 
 
 def properties(name: str, options: Mapping[str, str]) -> str:
-    """Return the options of a Debezium connector as a Java properties file.
-
-    It is for a program with Debezium's embedded engine."""
+    """Return the options of a Debezium connector as a Java properties file, for Debezium's embedded engine."""
     lines = [f"{key}={_escaped(value)}" for key, value in {"name": name, **options}.items()]
     return "\n".join(lines) + "\n"
 
@@ -64,10 +48,8 @@ _THERE = " and ".join(f"{{{field}}}" for field in TOPIC_FIELDS)
 
 
 class TopicRoute:
-    """A topic template for Debezium's event router, such as `{aggregate_type}-events`.
-
-    It has at most one field, since the router takes one. Raise SettingsError for other fields, for several, and for a
-    character that Kafka does not allow in topics."""
+    """A topic template for Debezium's event router, such as `{aggregate_type}-events`, with at most one field. Raise
+    SettingsError for several or other fields, and for a character that Kafka does not allow in topics."""
 
     def __init__(self, template: str) -> None:
         pieces = _pieces(template)
@@ -167,6 +149,13 @@ class Connector:
 
     def options(self) -> dict[str, str]:
         """Return the options that configure the Debezium connector, except the password."""
+        # The publication is created beforehand (`sql/cdc/debezium.sql`). A publication made by Debezium would include
+        # deletes, and would publish the segments of the log under their own names. Keys, values and headers are already
+        # texts and are sent unchanged. The default converter of a Connect worker may be that for JSON, which would turn
+        # a payload into a text in quotes. The first snapshot is read in the order of the log. By default, rows of a
+        # table come in no order. A heartbeat writes a message of a few bytes into the WAL, which is not forwarded. A
+        # slot advances only with events that the connector gets. Without the heartbeat, the WAL of other tables would
+        # be kept for ever while nothing is published.
         columns = dict.fromkeys([*FIELDS.values(), *HEADERS.values()])
         ssl = {} if self.address.sslmode is None else {"database.sslmode": self.address.sslmode}
         return {
@@ -213,10 +202,8 @@ class Connector:
 
 
 def default_name(database: str, schema: str) -> str:
-    """Return the default name of a Debezium connector, made of database and schema.
-
-    Slot names are unique in a server. A name that is too long ends with a hash, so that two names with the same
-    beginning stay different."""
+    """Return the default name of a Debezium connector from database and schema. A long name ends with a hash."""
+    # Slot names are unique in a server. With the hash, two names with the same beginning stay different.
     name = re.sub(r"[^a-z0-9_]", "_", f"{database}_{schema}".lower())
     if len(name) <= 63:
         return name

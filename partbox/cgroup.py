@@ -1,8 +1,7 @@
 """The number of processors that this process may use, by its CPU affinity and the CPU quotas of its control groups.
 
 A container's limit of 1.5 processors does not show in the affinity: all processors of the machine are visible, and a
-program that starts a process for each is throttled. The quota is the lowest of the process's own group and all groups
-above it. Version 2 keeps it in `cpu.max`, version 1 in `cpu.cfs_quota_us` and `cpu.cfs_period_us`."""
+program that starts a process for each is throttled."""
 
 import os
 import re
@@ -14,35 +13,30 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 class ControlGroup(NamedTuple):
-    """A Linux control group, which may limit the processors of this process.
-
-    It has the mount point of its hierarchy, and its folder there."""
+    """A Linux control group: the mount point of its hierarchy, and its folder there."""
 
     version: int
     mount: PurePosixPath
     folder: PurePosixPath
 
     def list_ancestors(self) -> list[PurePosixPath]:
-        """Return the control group's folder and all folders above it, up to the mount point.
-
-        Each may have a limit."""
+        """Return the control group's folder and all folders above it, up to the mount point."""
+        # Each of the folders may have a limit.
         return [each for each in (self.folder, *self.folder.parents) if each.is_relative_to(self.mount)]
 
 
 def usable_processors(root: Path = Path("/")) -> int:
-    """Return the number of worker processes that this machine's processors can keep busy, at least 1.
-
-    The quota of the control group is rounded up."""
+    """Return the number of worker processes that this machine's processors can keep busy, at least 1."""
+    # The quota of the control group is rounded up.
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     processor_quota = quota(root)
     return processors if processor_quota is None else max(1, min(processors, ceil(processor_quota)))
 
 
 def quota(root: Path = Path("/")) -> float | None:
-    """Return the processor quota of this process, as a number of processors, or None without a quota.
-
-    It is the lowest of the process's control groups, from the files below `root`. None is returned for unreadable
-    files, too."""
+    """Return the lowest processor quota of this process's control groups, or None without a readable quota."""
+    # The files are below `root`. Version 2 keeps the quota in `cpu.max`, version 1 in `cpu.cfs_quota_us` and
+    # `cpu.cfs_period_us`.
     memberships, mounts = _read(root / "proc/self/cgroup"), _read(root / "proc/self/mountinfo")
     limits = (
         _read_limit(group.version, root / folder.relative_to("/"))
@@ -53,9 +47,7 @@ def quota(root: Path = Path("/")) -> float | None:
 
 
 def find_groups(memberships: str, mounts: str) -> list[ControlGroup]:
-    """Return the control groups of this process, from the texts of its cgroup and mountinfo files.
-
-    The control groups are named in /proc/self/cgroup, the mount points in /proc/self/mountinfo."""
+    """Return this process's control groups, from the texts of /proc/self/cgroup and /proc/self/mountinfo."""
     mounted = [each for line in mounts.splitlines() if (each := _parse_mount(line)) is not None]
     found = []
     for line in memberships.splitlines():
@@ -97,9 +89,8 @@ def _read_limit(version: int, folder: Path) -> float | None:
 
 
 def processor_quota(quota: str, period: str) -> float | None:
-    """Return the number of processors that a control group's quota allows, or None without a limit.
-
-    `quota` and `period` are in microseconds. There is no limit if the quota is "max", -1 or empty."""
+    """Return the number of processors that a control group's quota allows, or None without a limit. Both arguments are
+    in microseconds. There is no limit if the quota is "max", -1 or empty."""
     try:
         parts = int(quota), int(period)
     except ValueError:

@@ -1,9 +1,8 @@
 """Encoding and decoding of payloads, by content type.
 
-JSON needs no content type and is stored in the column `payload`. Everything else is stored in `payload_bytes` with its
-content type. Bytes that are published under a type without a codec are marked by a reserved header, so that a handler
-gets them unchanged. Unmarked bytes, which a codec has made, are refused by a process without that codec instead of
-being misread."""
+JSON needs no content type and is stored in the column `payload`, everything else in `payload_bytes`. Bytes under a type
+without a codec are marked by a reserved header, so that a handler gets them unchanged. Unmarked bytes, which a codec
+has made, are refused by a process without that codec instead of being misread."""
 
 import json
 import re
@@ -37,9 +36,7 @@ _NOT_ZERO = re.compile(rb"-?[0.]*[1-9]")
 
 
 class Codec(Protocol):
-    """An encoder and decoder for the event payloads of one content type.
-
-    Both methods may raise any exception to refuse."""
+    """An encoder and decoder for payloads of one content type. Both methods may raise any exception to refuse."""
 
     def encode(self, value: Any, /) -> bytes: ...
 
@@ -47,9 +44,7 @@ class Codec(Protocol):
 
 
 class Encoded(NamedTuple):
-    """A payload in the form in which it is stored: JSON text or other bytes.
-
-    `raw` means bytes without a codec."""
+    """A payload in the form in which it is stored: JSON text or other bytes. `raw` means bytes without a codec."""
 
     text: str | None
     data: bytes | None
@@ -64,11 +59,9 @@ _make_encoded: Callable[[tuple[Any, ...]], Encoded] = partial(tuple.__new__, Enc
 class JsonCodec:
     """The codec for JSON payloads, including pydantic models, msgspec Structs and attrs classes.
 
-    It uses orjson and writes Decimal as text.
-
-    The codec refuses values that JSON or PostgreSQL cannot hold. Dataclasses are written with all fields, even if their
-    names begin with an underscore. Bytes under this content type are taken as finished JSON text, and so is a str if
-    the content type is given."""
+    It uses orjson, writes Decimal as text, and refuses values that JSON or PostgreSQL cannot hold. Dataclasses are
+    written with all fields, even if their names begin with an underscore. Bytes of this content type are taken as
+    finished JSON text, and so is a str if the content type is given."""
 
     def encode(self, value: Any, /) -> bytes:
         return self.text(value).encode()
@@ -93,9 +86,7 @@ class JsonCodec:
         return _without_nul(text) if "\\u0000" in text else text
 
     def check_json_text(self, value: bytes) -> str:
-        """Check the syntax of a payload that is JSON text already, and return it.
-
-        Numbers are not checked."""
+        """Check the syntax of a payload that is JSON text already, except its numbers, and return it."""
         orjson.loads(value)
         return _without_nul(value.decode())
 
@@ -116,9 +107,7 @@ class RawCodec:
 
 
 class Codecs:
-    """The payload codecs of one outbox: for JSON, for raw bytes, and the application's own.
-
-    The application's `own` codecs are by content type and take precedence."""
+    """The payload codecs of one outbox, by content type. The application's `own` codecs take precedence."""
 
     def __init__(self, own: Mapping[str, Codec] | None = None) -> None:
         self._by_type: dict[str, Codec] = {JSON: _JSON, OCTETS: RawCodec(), **(own or {})}
@@ -127,15 +116,12 @@ class Codecs:
         self.upcasts: dict[tuple[str, int], Callable[[Any], Any]] = {}
 
     def is_json(self, content_type: str | None) -> bool:
-        """Return True if payloads of this content type are stored as JSON text.
-
-        This is False if a codec of the application reads them."""
+        """Return True if payloads of this type are stored as JSON text and read by no codec of the application."""
         return content_type is None and self._json is _JSON
 
     def encode(self, value: Any, content_type: str | None = None) -> Encoded:
-        """Convert a payload into the form in which it is stored. Raise PublishError if that is impossible.
-
-        Bytes without a content type are octets."""
+        """Convert a payload into the form in which it is stored. Raise PublishError if that is impossible."""
+        # Bytes without a content type are octets.
         kind = content_type or (OCTETS if isinstance(value, bytes) else JSON)
         codec = self._by_type.get(kind)
         if codec is None and not isinstance(value, bytes):
@@ -164,8 +150,7 @@ class Codecs:
             raise PublishError(f"the codec of {JSON} wrote invalid JSON: {_reason(error, _JSON)}") from error
 
     def decode(self, data: bytes | None, content_type: str | None = None, *, raw: bool = False) -> Any:
-        """Convert stored data back into an event's payload. Raise PayloadError if the data is damaged or has no
-        codec."""
+        """Convert stored data back into a payload. Raise PayloadError if the data is damaged or has no codec."""
         # Nearly all payloads take this path, in half of the time.
         if content_type is None and data is not None and self._json is _JSON:
             try:

@@ -10,10 +10,8 @@ _TEXT = re.compile(r"\s*((?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)\s*([a-z]*)\s*", 
 
 
 def seconds(value: object) -> float:
-    """Convert a duration (a number, a timedelta, or a text such as "250ms") into seconds. Raise ValueError.
-
-    The seconds are finite and >= 0. Other texts are "1.5 s" and "7d". The ValueError is for anything else and names the
-    accepted forms."""
+    """Convert a duration (a number, a timedelta, or a text such as "250ms", "1.5 s" or "7d") into finite seconds >= 0.
+    Raise ValueError with the accepted forms for anything else."""
     if isinstance(value, timedelta):
         length = value.total_seconds()
     elif isinstance(value, str):
@@ -30,10 +28,8 @@ def seconds(value: object) -> float:
 
 
 def seconds_until(value: object) -> float:
-    """Convert a time to wait for, a duration or a datetime with a time zone, into seconds from now.
-
-    The seconds are finite and >= 0. A duration has a form that `seconds` takes. A datetime in the past gives 0. Raise
-    ValueError with the value and the accepted forms."""
+    """Convert a duration that `seconds` takes, or a datetime with a time zone, into finite seconds >= 0 from now. A
+    past datetime gives 0. Raise ValueError with the value and the accepted forms for anything else."""
     if isinstance(value, datetime):
         if value.utcoffset() is None:
             raise ValueError(f"{value.isoformat()} has no time zone: give it one, such as datetime.UTC")
@@ -45,9 +41,7 @@ def seconds_until(value: object) -> float:
 
 
 def format_duration(length: float) -> str:
-    """Convert seconds into a short text such as "40ms", "6s", "1h" or "7d".
-
-    It is the shortest text that `seconds` reads as the same duration."""
+    """Convert seconds into the shortest text that `seconds` reads as the same duration, such as "40ms" or "7d"."""
     for unit in ("d", "h", "m", "s"):
         if length and length % UNITS[unit] == 0:
             return f"{length / UNITS[unit]:.0f}{unit}"

@@ -1,18 +1,4 @@
-"""All errors that partbox raises deliberately.
-
-PartboxError
-├── SettingsError               a setting is unknown or invalid
-├── RegistrationError           a handler cannot be registered
-├── PublishError                nothing was written: an event was refused, or its transaction rolled back
-├── SchemaError                 the database does not fit this version
-├── RecoverableError            raised by a handler: try again
-│   ├── RetryAfterError         ... after this delay
-│   └── DownstreamUnavailable   ... when the downstream is back
-└── UnrecoverableError          raised by a handler: never try again
-    ├── PayloadError            the payload cannot be decoded
-    └── UnroutableError         no handler takes the event
-        └── NewerVersionError   ... because its version is newer than that of the class here
-"""
+"""All errors that partbox raises deliberately."""
 
 from datetime import datetime, timedelta
 
@@ -28,33 +14,26 @@ class SettingsError(PartboxError):
 
 
 class RegistrationError(PartboxError):
-    """The error raised if a handler cannot be registered.
-
-    The handler is a duplicate, is not callable, or has a wrong option."""
+    """The error raised if a handler cannot be registered: it is a duplicate, not callable, or has a wrong option."""
 
 
 class PublishError(PartboxError):
-    """The error raised if an event was not published: it was refused, or its transaction was rolled back.
-
-    A refusal comes before anything is written."""
+    """The error raised if an event was not published: it was refused, or its transaction was rolled back. A refusal
+    comes before anything is written."""
 
 
 class SchemaError(PartboxError):
-    """The error raised if the schema in the database does not fit this version of partbox.
-
-    The message names the remedy."""
+    """The error raised if the schema in the database does not fit this version of partbox. The message names the
+    remedy."""
 
 
 class RecoverableError(PartboxError):
-    """An error that a handler raises to have the event retried.
-
-    It means that another attempt may succeed."""
+    """An error that a handler raises to have the event retried, because another attempt may succeed."""
 
 
 class RetryAfterError(RecoverableError):
-    """An error that a handler raises to have the event retried after `delay`.
-
-    The delay has the forms that `RetryAfter` takes. The try counts as an attempt."""
+    """An error that a handler raises to have the event retried after `delay`. The delay has the forms that `RetryAfter`
+    takes. The try counts as an attempt."""
 
     def __init__(self, delay: float | timedelta | str | datetime, message: str = "") -> None:
         seconds = seconds_until(delay)
@@ -63,15 +42,11 @@ class RetryAfterError(RecoverableError):
 
 
 class DownstreamUnavailable(RecoverableError):
-    """An error that a handler raises if the system that it calls is down.
-
-    Other events would fail too."""
+    """An error that a handler raises if the system that it calls is down, so that other events would fail too."""
 
 
 class UnrecoverableError(PartboxError):
-    """An error that a handler raises to give up an event at once, without further attempts.
-
-    No further attempt can succeed, and the event is dead."""
+    """An error that a handler raises to make the event dead at once, because no further attempt can succeed."""
 
 
 class PayloadError(UnrecoverableError):
@@ -83,7 +58,5 @@ class UnroutableError(UnrecoverableError):
 
 
 class NewerVersionError(UnroutableError):
-    """The error raised if an event has a newer version than the payload class here, as in a rolling deploy.
-
-    `payload_as` raises it, also for a handler that asks for the class. It is not a failure of the handler: the event
-    waits for the newer code, unless `on_unroutable` is "dead" or a function."""
+    """The error raised if an event has a newer version than the payload class here, as in a rolling deploy. It is not a
+    failure of the handler: the event waits for newer code, unless `on_unroutable` is "dead" or a function."""

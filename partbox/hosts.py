@@ -1,8 +1,7 @@
 """Environments that run an application in an unusual way: with green threads, or forked by uWSGI.
 
-A worker reads, saves and renews its lease in threads. The threads stop, or run in no process that serves, if gevent
-replaces locks and threads that partbox has already taken, if psycopg blocks the only thread of eventlet, or if uWSGI
-forks after the start of a worker."""
+The threads of a worker stop, or run in no process that serves, if gevent replaces locks and threads that partbox has
+already taken, if psycopg blocks the only thread of eventlet, or if uWSGI forks after the start of a worker."""
 
 import logging
 import sys
@@ -28,9 +27,7 @@ _was_patched_by_gevent = _is_patched_by_gevent()
 
 
 def refuse_green_threads() -> None:
-    """Raise PartboxError if gevent or eventlet has patched this process.
-
-    The threads of a worker would stop there."""
+    """Raise PartboxError if gevent or eventlet has patched this process, in which a worker's threads would stop."""
     if _is_patched_by_gevent() and not _was_patched_by_gevent:
         raise PartboxError(
             "gevent has patched threads since partbox was imported, and a worker would stand still: call "
@@ -45,9 +42,8 @@ def refuse_green_threads() -> None:
 
 
 def warn_of_uwsgi(subscription: str) -> None:
-    """Log a warning if a worker in this uWSGI process would deliver nothing.
-
-    That is so if uWSGI will fork this process and run no threads in the children."""
+    """Log a warning if a worker in this uWSGI process would deliver nothing. That is so if uWSGI will fork this process
+    and run no threads in the children."""
     # The uWSGI server itself provides the module, which cannot be installed.
     uwsgi = sys.modules.get("uwsgi")
     if uwsgi is None or uwsgi.worker_id() != 0 or not (uwsgi.masterpid() or uwsgi.numproc > 1):

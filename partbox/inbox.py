@@ -4,12 +4,9 @@
         if inbox.first_time(conn, event, "billing"):
             conn.execute("update account set balance = balance - 42 where id = 7")
 
-The row and the effect share the caller's transaction, so that both happen or neither. Every connection works that
-events can be published on: psycopg, SQLAlchemy, SQLModel, Django, asyncpg, and those with a registered adapter. A row
-is kept for `retain_inbox`, counted from that transaction, and duplicates are recognised for that long. The inbox serves
-handlers whose effects are in a PostgreSQL database, and consumers behind a broker: `partbox init --inbox-only` creates
-the table in their database.
-"""
+The row and the effect share the caller's transaction, on any connection that events can be published on. A row is kept
+for `retain_inbox`, and duplicates are recognised for that long. `partbox init --inbox-only` creates the table in
+another PostgreSQL database, for consumers behind a broker."""
 
 import re
 from dataclasses import dataclass
@@ -37,9 +34,7 @@ _CONFLICT_LINE = "Conflicting Tuples: 1"
 
 
 def first_time(conn: AnySync, event_or_id: AnyEvent, consumer: str, *, schema: str = "partbox") -> bool:
-    """Return True if `consumer` sees the event for the first time, and record that in the same transaction.
-
-    The transaction is the caller's. An event delivered twice takes effect once by that.
+    """Return True if `consumer` sees the event for the first time, and record that in the caller's transaction.
 
     The event is given as a handler gets it, or by its id as a UUID or text. `consumer` names the effect that must not
     happen twice (1 to 255 characters). If another open transaction has recorded the same, this call waits for its end.
@@ -53,9 +48,8 @@ def first_time(conn: AnySync, event_or_id: AnyEvent, consumer: str, *, schema: s
 
 
 async def first_time_async(conn: AnyAsync, event_or_id: AnyEvent, consumer: str, *, schema: str = "partbox") -> bool:
-    """Return True if `consumer` sees the event for the first time, and record that in the same transaction.
-
-    The transaction is the caller's, on an asynchronous connection."""
+    """Return True if `consumer` sees the event for the first time, and record that in the same transaction. The
+    transaction is that of an asynchronous connection."""
     adapter = integrations.async_adapter_of(conn, _CALLS)
     query_steps = _first_time_steps(schema, _statement_values(event_or_id, consumer))
     await adapter.require_transaction()
@@ -65,22 +59,17 @@ async def first_time_async(conn: AnyAsync, event_or_id: AnyEvent, consumer: str,
 
 @dataclass(frozen=True, slots=True)
 class Inbox:
-    """A memory of the events that each consumer has seen, so that repeated deliveries take effect once.
-
-    It is the inbox of one schema, `outbox.inbox`."""
+    """The inbox of one schema (`outbox.inbox`), which remembers the events that each consumer has seen."""
 
     schema: str
 
     def first_time(self, conn: AnySync, event_or_id: AnyEvent, consumer: str) -> bool:
-        """Return True if `consumer` sees the event for the first time, and record that in the same transaction.
-
-        The transaction is that of `conn`. An event delivered twice takes effect once by that."""
+        """Return True if `consumer` sees the event for the first time, and record that in the transaction of `conn`."""
         return first_time(conn, event_or_id, consumer, schema=self.schema)
 
     async def first_time_async(self, conn: AnyAsync, event_or_id: AnyEvent, consumer: str) -> bool:
-        """Return True if `consumer` sees the event for the first time, and record that in the same transaction.
-
-        The transaction is that of `conn`, an asynchronous connection."""
+        """Return True if `consumer` sees the event for the first time, and record that in the transaction of `conn`, an
+        asynchronous connection."""
         return await first_time_async(conn, event_or_id, consumer, schema=self.schema)
 
 

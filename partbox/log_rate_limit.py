@@ -13,10 +13,8 @@ MOST = 1_000
 
 
 class LogRateLimiter:
-    """A rate limiter for log lines of each kind. Any thread may call.
-
-    It admits `BURST` lines of a kind, then one line every `SPAN` seconds. A kind that was quiet for long may burst
-    again. Times are monotonic seconds."""
+    """A rate limiter that admits `BURST` log lines of a kind, then one line every `SPAN` seconds. A kind that was quiet
+    for long may burst again. Any thread may call. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -24,18 +22,15 @@ class LogRateLimiter:
         self._kinds: dict[Hashable, tuple[float, float, int]] = {}
 
     def line(self, kind: Hashable, level: int) -> tuple[int, str]:
-        """Return the level for a log line of this kind, and a suffix that counts the suppressed lines before.
-
-        The level is DEBUG if the line itself is held back."""
+        """Return the level for a log line of this kind, and a suffix that counts the suppressed lines before. The level
+        is DEBUG if the line itself is held back."""
         held = self.admit(kind, time.monotonic())
         if held is None:
             return logging.DEBUG, ""
         return level, f" (and {held} times more since this was last said)" if held else ""
 
     def admit(self, kind: Hashable, now: float) -> int | None:
-        """Return the number of lines suppressed since the last one, or None to suppress this line too.
-
-        This decides whether a log line of this kind may be written now."""
+        """Return the number of lines of this kind suppressed since the last one, or None to suppress this one."""
         with self._lock:
             seen, left, held = self._kinds.pop(kind, (now, float(BURST), 0))
             left = min(BURST, left + (now - seen) / SPAN)
@@ -46,8 +41,6 @@ class LogRateLimiter:
             return held if admitted else None
 
     def clear(self) -> None:
-        """Forget all log lines seen so far, so that the rate limits start anew.
-
-        Every kind may burst again."""
+        """Forget all log lines seen so far, so that every kind may burst again."""
         with self._lock:
             self._kinds.clear()

@@ -1,7 +1,5 @@
-"""The main class of partbox, with which an application publishes events and registers handlers.
-
-An application that only publishes does not import the code for delivery and operations: each method imports the modules
-that it alone needs."""
+"""The main class of partbox, with which an application publishes events and registers handlers. Each method imports the
+modules that it alone needs, so an application that only publishes imports no code for delivery."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -108,9 +106,7 @@ class Outbox(Registrar, Operations):
         payload: Any = NOT_GIVEN,
         **fields: Unpack[EventFields],
     ) -> UUID | None:
-        """Publish an event in the transaction of `conn`, and return the event's id.
-
-        The event is delivered only if the transaction commits.
+        """Publish an event in the transaction of `conn`, to be delivered only if it commits, and return its id.
 
         The event is an instance of a class decorated with `@partbox.event`, an Event, or `(type, payload)` of one.
         `conn` is a connection of psycopg, a Session, scoped_session or Connection of SQLAlchemy, a Session of SQLModel,
@@ -122,9 +118,8 @@ class Outbox(Registrar, Operations):
     def publish_many(self, conn: AnySync, events: Iterable[Event | Instance]) -> list[UUID | None]:
         """Publish several events in order, all or none, in the transaction of `conn`, and return their ids.
 
-        Events are Event objects and instances of event classes. The ids are in the order of the events. An id is None
-        if the idempotency key of its event was used before. The list is empty if a `before_publish` hook suppressed the
-        batch."""
+        Events are Event objects and instances of event classes. An id is None if the idempotency key of its event was
+        used before. The list is empty if a `before_publish` hook suppressed the batch."""
         return self._publisher.publish_many(conn, events)
 
     async def publish_async(
@@ -134,34 +129,26 @@ class Outbox(Registrar, Operations):
         payload: Any = NOT_GIVEN,
         **fields: Unpack[EventFields],
     ) -> UUID | None:
-        """Publish an event in the transaction of an asynchronous connection, and return the event's id.
-
-        `conn` is of psycopg or asyncpg, or an AsyncSession, async_scoped_session or AsyncConnection of SQLAlchemy."""
+        """Publish an event as `publish` does, on an asynchronous connection: of psycopg or asyncpg, or an AsyncSession,
+        async_scoped_session or AsyncConnection of SQLAlchemy."""
         return await self._publisher.publish_async(conn, event, payload, fields)
 
     async def publish_many_async(self, conn: AnyAsync, events: Iterable[Event | Instance]) -> list[UUID | None]:
-        """Publish several events in order, all or none, on an asynchronous connection, and return their ids.
-
-        This happens in the connection's transaction. The ids are in the order of the events."""
+        """Publish several events as `publish_many` does, on an asynchronous connection, and return their ids."""
         return await self._publisher.publish_many_async(conn, events)
 
     def cancel(self, conn: AnySync, event: Event | UUID | str | None = None, *, key: str | None = None) -> bool:
-        """Cancel a delayed event, given by the event, its id or its idempotency key.
-
-        This happens in the transaction of `conn`.
+        """Cancel a delayed event, given by itself, its id or its idempotency key, in the transaction of `conn`.
 
         Return True if the cancellation is in time: once the transaction has committed, no handler of any subscription
-        has run the event or will run it. A rollback undoes the cancellation. Return False if the event's time has come,
-        so that it has run or will run, or if there is no such delayed event. `conn` and the errors are the same as for
-        `publish`."""
+        has run the event or will run it. Return False if the event's time has come or if there is no such delayed
+        event. A rollback undoes the cancellation. `conn` and the errors are the same as for `publish`."""
         return cancellation.cancel(conn, self.settings.schema_name, event, key)
 
     async def cancel_async(
         self, conn: AnyAsync, event: Event | UUID | str | None = None, *, key: str | None = None
     ) -> bool:
-        """Cancel a delayed event, given by the event, its id or its idempotency key, on an asynchronous connection.
-
-        This happens in the connection's transaction."""
+        """Cancel a delayed event as `cancel` does, in the transaction of an asynchronous connection."""
         return await cancellation.cancel_async(conn, self.settings.schema_name, event, key)
 
     def upcast(self, cls: type[Instance], *, from_version: int) -> Callable[[AnyUpcast], AnyUpcast]:
@@ -182,15 +169,13 @@ class Outbox(Registrar, Operations):
 
         `hook(events)` returns the list to publish, or None to publish the given list as it is then. A batch is
         everything that one call publishes. An empty list suppresses the batch, and an exception ends the call with
-        nothing written. Hooks run in the order of registration. `async def` hooks run only in the asynchronous calls.
-        """
+        nothing written. Hooks run in the order of registration, and `async def` hooks only in asynchronous calls."""
         self._hooks.register(Moment.BEFORE_PUBLISH, hook)
         return hook
 
     def after_publish(self, hook: Hook) -> Hook:
-        """Register a hook that gets each batch of events after it was written, before the commit.
-
-        The batch may still be rolled back. Errors of the hook are logged."""
+        """Register a hook that gets each batch of events after it was written, before the commit. The batch may still
+        be rolled back. Errors of the hook are logged."""
         self._hooks.register(Moment.AFTER_PUBLISH, hook)
         return hook
 
@@ -203,42 +188,34 @@ class Outbox(Registrar, Operations):
         return hook
 
     def after_rollback(self, hook: Hook) -> Hook:
-        """Register a hook that gets each batch of published events that was rolled back.
-
-        The rollback may be of a savepoint or of the whole transaction.
+        """Register a hook that gets each batch of published events that was rolled back, to a savepoint or entirely.
 
         As with `after_commit`, errors are logged, and `outbox.transaction(conn)` is needed for psycopg and asyncpg. If
-        a COMMIT was cancelled or cut off before its answer, nobody knows how it ended, and neither hook is called.
-        Django does not report rollbacks, so publishing on its connections is refused."""
+        a COMMIT was cut off before its answer, nobody knows how it ended, and neither hook is called. Django does not
+        report rollbacks, so publishing on its connections is refused."""
         self._hooks.register(Moment.AFTER_ROLLBACK, hook)
         return hook
 
     def purger(self) -> "Purging":
-        """Return a background thread that deletes old events regularly: `with outbox.purger(): …`.
-
-        The purger deletes every `purge_interval` in this process. `start` and `stop` work too. It is for applications
-        that only publish, since workers purge by themselves."""
+        """Return a background thread that deletes old events every `purge_interval`: `with outbox.purger(): …`. `start`
+        and `stop` work too. It is for applications that only publish, since workers purge by themselves."""
         from partbox.supervisor.purging import Purging
 
         return Purging(self.settings, self._database.resolve())
 
     def transaction(self, conn: Connection[Any] | AsyncConnection[Any] | AsyncpgConnection | None = None) -> Scope:
-        """Open a database transaction for publishing events: `with outbox.transaction() as tx:`.
+        """Open the outermost database transaction of `conn`, or of a new connection, for publishing events.
 
-        It is the outermost transaction of `conn`, or of a new connection.
-
-        For psycopg and asyncpg, which do not report how a transaction ends. Other libraries do not need it. The block
-        gets the connection. `async with` takes an asynchronous connection. The transaction commits at the end unless an
-        exception leaves the block. Then the `after_commit` or `after_rollback` hooks run, and a commit wakes the
-        workers that this outbox has in this process. Raise PublishError if a transaction is open already, and
+        `with outbox.transaction() as tx:` is for psycopg and asyncpg, which do not report how a transaction ended. The
+        block gets the connection. `async with` takes an asynchronous connection. The transaction commits at the end
+        unless an exception leaves the block. Then the `after_commit` or `after_rollback` hooks run, and a commit wakes
+        the workers that this outbox has in this process. Raise PublishError if a transaction is open already, and
         psycopg.OperationalError if the connection is lost, even if the block caught that error."""
         return Scope(conn, lambda: self.dsn, pooler=self.settings.pooler)
 
     @property
     def aio(self) -> "AsyncOperations":
-        """The outbox's operator methods for async code, such as `await outbox.aio.dead.list()`.
-
-        Each runs in a thread."""
+        """The operator methods for async code, such as `await outbox.aio.dead.list()`. Each runs in a thread."""
         from partbox.operations.aio import AsyncOperations
 
         return AsyncOperations(self)
@@ -267,10 +244,8 @@ class Outbox(Registrar, Operations):
         return worker
 
     def drain(self, *, timeout: float = 60.0, concurrency: int | None = None, subscription: str = "default") -> bool:
-        """Deliver the due events in this process. Return True if none is left, False if time ran out.
-
-        True means that only dead and scheduled events are left. False means that `timeout` seconds were not enough or
-        cannot be enough. Return False at once if `enabled` is false, because nothing is delivered then."""
+        """Deliver the due events in this process. Return True if only dead and scheduled events are left, and False if
+        `timeout` seconds were not enough or cannot be enough, or at once if `enabled` is false."""
         with self.worker(concurrency=concurrency, subscription=subscription) as worker:
             return worker.wait_until_empty(timeout)
 
@@ -282,10 +257,8 @@ class Outbox(Registrar, Operations):
         subscription: str = "default",
         metrics: bool = False,
     ) -> "Supervisor":
-        """Return a supervisor that delivers events by worker processes. It is not started yet.
-
-        The processes run beside this process. A number that is None comes from the settings. `metrics` makes it count
-        its metrics. With a `registry` they are always counted."""
+        """Return a supervisor that delivers events by worker processes. It is not started yet. A number that is None
+        comes from the settings. `metrics` makes it count its metrics, which a `registry` always does."""
         nodes = self._nodes(processes=processes, concurrency=concurrency, subscription=subscription)
         return nodes.supervisor(metrics=metrics)
 
@@ -326,11 +299,8 @@ class Outbox(Registrar, Operations):
         return MountedPage(self.settings, lambda: self.dsn, may)
 
     def observe(self, observer: AnyObserver) -> AnyObserver:
-        """Add an observer for metrics, traces or your own purposes, and return it. Raise RegistrationError if it is
-        none.
-
-        An observer is a `partbox.observe.Observer`, such as your own subclass. Worker processes get copies of their
-        own."""
+        """Add an observer (a `partbox.observe.Observer`) for metrics, traces or your own purposes, and return it.
+        Worker processes get copies of their own. Raise RegistrationError if it is not one."""
         if not isinstance(observer, Observer):
             raise RegistrationError(
                 f"{observer!r} is not an Observer: give an instance of a subclass of partbox.observe.Observer"
@@ -362,13 +332,11 @@ class Outbox(Registrar, Operations):
     ) -> "Task[P, R] | Callable[[Callable[P, R]], Task[P, R]]":
         """Turn a function into a background task, which a worker calls after `publish(conn, **arguments)`.
 
-        The function has annotated parameters.
-
-        `name` is the type of its events, by default module and function. A renamed function keeps its old name as
-        `name`, so that events published before are delivered. `aggregate_type` makes its events belong to that
-        aggregate type, so that `options(aggregate_id=…)` orders them with the aggregate's other events. All other
-        options are the same as for a handler. A parameter annotated with `DeliveredEvent` gets the event. Raise
-        RegistrationError for a second task of that name."""
+        The function has annotated parameters. `name` is the type of its events, by default module and function. A
+        renamed function keeps its old name as `name`, so that events published before are delivered. `aggregate_type`
+        makes its events belong to that aggregate type, so that `options(aggregate_id=…)` orders them with the
+        aggregate's other events. All other options are the same as for a handler. A parameter annotated with
+        `DeliveredEvent` gets the event. Raise RegistrationError for a second task of that name."""
         from partbox.tasks import task
 
         def decorate(function: Callable[P, R]) -> "Task[P, R]":

@@ -33,9 +33,7 @@ class Dead:
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
-    """A result of `on_error`: ignore the handler's error and count the event as done.
-
-    It is only for `on_error`. It is logged as a warning."""
+    """A result only for `on_error`: ignore the handler's error, log a warning, and count the event as done."""
 
 
 Outcome = Done | RetryAfter | Dead

@@ -1,7 +1,5 @@
-"""Calls that some operating systems or Python versions lack, each with its replacement.
-
-Workers run on Linux and macOS. On Windows, partbox can be imported, publishes, and serves tests, but refuses to run
-workers."""
+"""Calls that some operating systems or Python versions lack, each with its replacement. Workers run on Linux and macOS.
+On Windows, partbox can be imported, publishes, and serves tests, but refuses to run workers."""
 
 import os
 import signal
@@ -36,9 +34,7 @@ boottime = time.monotonic if _CLOCK is None else partial(time.clock_gettime, _CL
 
 
 def call_in_forked_children(call: Callable[[], None]) -> None:
-    """Register a function to call in every process that is forked from this one.
-
-    Windows does not fork."""
+    """Register a function to call in every process that is forked from this one. Windows does not fork."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=call)
 
@@ -49,9 +45,8 @@ OOM_BONUS: Final = 200
 
 
 def die_before_parent() -> None:
-    """Make Linux kill this process before its parent when memory runs out.
-
-    The kernel may kill a second process while the largest one ends but has not returned its memory yet."""
+    """Make Linux kill this process before its parent when memory runs out."""
+    # The kernel may kill a second process while the largest one ends but has not returned its memory yet.
     # The file does not exist or cannot be written here.
     with suppress(OSError):
         OOM_SCORE.write_text(str(min(1_000, int(OOM_SCORE.read_text()) + OOM_BONUS)))
@@ -69,9 +64,7 @@ def require_workers() -> None:
 
 
 def library(module: str, extra: str, need: str) -> Any:
-    """Import the module of an optional extra of partbox. Raise SettingsError if it is not installed.
-
-    The error has `need` and the remedy."""
+    """Import the module of an optional extra. Raise SettingsError with `need` and the remedy if it is not installed."""
     try:
         return import_module(module)
     except ModuleNotFoundError as missing:

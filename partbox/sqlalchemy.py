@@ -8,8 +8,7 @@
         session.add(order)
 
 A session tracks the lists of its entities as they join and leave it. Events are numbered, so that events of several
-entities keep their order, and so that the rollback of a savepoint drops the events appended since.
-"""
+entities keep their order, and so that the rollback of a savepoint drops the events appended since."""
 
 import sys
 from collections.abc import Callable
@@ -33,9 +32,7 @@ EVENTS = "events"
 
 
 def collect(target: Target, outbox: Outbox) -> Target:
-    """Publish the events in the `events` lists of SQLAlchemy entities before each commit.
-
-    They are published through `outbox`. Return `target`.
+    """Publish the events in the `events` lists of SQLAlchemy entities before each commit, and return `target`.
 
     `target` is a sessionmaker, a scoped_session, a Session, a class of sessions, or the asynchronous variant of one.
     `events` has everything that `publish_many` takes: instances of classes decorated with `@partbox.event`, or Event
@@ -57,15 +54,12 @@ def collect(target: Target, outbox: Outbox) -> Target:
 
 @dataclass(eq=False, slots=True)
 class SessionEvents:
-    """The unpublished events of all entities in one SQLAlchemy session.
-
-    It has the state that a rollback needs, too.
+    """The unpublished events of all entities in one SQLAlchemy session, with the state that a rollback needs.
 
     `waiting` are the lists with events. `marks` has, for each savepoint, the first number of its events. `committed`
     has the transactions that are committed and have not ended yet. Both use the id of a transaction, because the object
     would keep its session alive. `published` are the events of this transaction, which go back to the lists of entities
-    that its rollback makes `transient`. `commits` counts commits that began while a savepoint was open: of that
-    savepoint, or of the whole transaction, which ends the savepoint first."""
+    that its rollback makes `transient`. `commits` counts commits that began while a savepoint was open."""
 
     waiting: dict[int, EventList] = field(default_factory=dict)
     marks: dict[int, int] = field(default_factory=dict)
@@ -89,9 +83,7 @@ class SessionEvents:
         self.waiting.pop(id(events), None)
 
     def take(self) -> list[tuple[EventList, list[NumberedEvent]]]:
-        """Remove the unpublished events from the lists of all entities, and return them.
-
-        The lists are returned with their events."""
+        """Remove the unpublished events from the lists of all entities, and return the lists with their events."""
         taken = [(events, events.taken()) for events in self.waiting.values()]
         self.waiting.clear()
         return taken
@@ -103,6 +95,8 @@ class SessionEvents:
 
     def end_savepoint(self, savepoint: SessionTransaction) -> bool:
         """Drop the events of a savepoint that was rolled back. Return True if the whole transaction commits."""
+        # A commit that began while a savepoint was open is a commit of that savepoint, or of the whole transaction,
+        # which ends the savepoint first.
         mark = self.marks.pop(id(savepoint))
         self.commits = max(0, self.commits - 1)
         if id(savepoint) in self.committed:
@@ -113,9 +107,7 @@ class SessionEvents:
         return False
 
     def end_transaction(self, transaction: SessionTransaction) -> None:
-        """Forget the events of a transaction that has ended.
-
-        After a rollback, entities that are transient again get their events back."""
+        """Forget the events of a transaction that has ended. After a rollback, transient entities get theirs back."""
         if id(transaction) not in self.committed:
             for events in self.waiting.values():
                 events.clear()
@@ -140,9 +132,7 @@ def _events_of_session(session: Session) -> SessionEvents:
 
 
 class Collector:
-    """A listener that publishes the events of SQLAlchemy entities through one outbox.
-
-    The entities are in SQLAlchemy sessions."""
+    """A listener that publishes the events of entities in SQLAlchemy sessions through one outbox."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
@@ -216,9 +206,7 @@ def _number(gathered: NumberedEvent) -> int:
 
 
 def _listen_target(target: Any) -> Any:
-    """Return the SQLAlchemy session or session class to listen to. Raise RegistrationError if there is none.
-
-    It is found from a target given by an application."""
+    """Return the SQLAlchemy session or session class behind a target. Raise RegistrationError if there is none."""
     if isinstance(target, scoped_session):
         target = target.session_factory
     if isinstance(target, sessionmaker):
@@ -290,9 +278,8 @@ def _on_detach(session: Session, entity: object) -> None:
 
 
 def _on_transient(session: Session, entity: object) -> None:
-    """Note that an entity is not in the database any more.
-
-    It is transient again because a rollback undid its save or because it left the session."""
+    """Note that an entity is not in the database any more."""
+    # The entity is transient again because a rollback undid its save or because it left the session.
     if (events := _events_of(entity)) is not None:
         _events_of_session(session).leave(events)
         _events_of_session(session).transient.add(id(events))

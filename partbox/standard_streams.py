@@ -1,7 +1,5 @@
-"""The standard streams of a process: always open, and able to show every text.
-
-If a stream is closed, the next file, socket or shared memory would get its number. Programs that use standard streams,
-above all the processes that this one spawns, would then read and write it."""
+"""The standard streams of a process: always open, and able to show every text. If a stream is closed, the next file or
+socket would get its number, and programs that use standard streams would read and write that file."""
 
 import codecs
 import errno
@@ -18,9 +16,7 @@ RAISING: Final = ("strict", "surrogateescape", "backslashreplace")
 
 
 def repair_streams() -> None:
-    """Make printing safe: open closed standard streams, and escape characters that a stream cannot encode.
-
-    Closed streams are opened on /dev/null."""
+    """Make printing safe: open closed standard streams, and escape characters that a stream cannot encode."""
     reopen_streams()
     codecs.register_error(ESCAPE, _escaped)
     for stream in (sys.stdout, sys.stderr):
@@ -42,9 +38,7 @@ def reopen_streams() -> None:
 
 @contextmanager
 def flush_output() -> Iterator[None]:
-    """Flush the output of the `with` block. Exit with code 1 if printing fails.
-
-    The exit is silent if the reader of the output has gone."""
+    """Flush the output of the `with` block. Exit with code 1 if printing fails, silently if its reader has gone."""
     retried = ""
     try:
         yield

@@ -26,10 +26,8 @@ PATIENT_FACTOR: Final = 1.25
 
 @dataclass(frozen=True, slots=True)
 class ArchiveResult:
-    """The result of archiving: the numbers of archived records and of files, and their size in bytes.
-
-    If records that are due were not archived, `problem` is the error that prevented it, or `waiting` an obstacle that
-    will pass."""
+    """The result of archiving: the numbers of archived records and of files, and their size in bytes. If due records
+    were not archived, `problem` is the error that prevented it, or `waiting` an obstacle that will pass."""
 
     records: int = 0
     files: int = 0
@@ -53,14 +51,10 @@ def archive(
 ) -> ArchiveResult:
     """Write all expired records to archive files, so that they may be deleted from the log.
 
-    - `conn`: a connection to a whole outbox. One more is opened for the lock.
-    - `patient`: do nothing for a few expired records
-    - `stopped`: polled between reads
-    - `progress`: called after each file
-
-    An archive is kept from the first time that its place can be written. A place that cannot be written, such as a
-    typing error, must not keep all purges from deleting. Without the setting nothing happens. A failure is a `problem`
-    of the result and is noted for `doctor`. Files written before it stay archived. Raise `psycopg.Error`."""
+    `conn` is connected to a whole outbox. One more connection is opened for the lock. With `patient`, nothing happens
+    for a few expired records. `stopped` is polled between reads, and `progress` is called after each file. Without the
+    setting `archive`, nothing happens. A failure is the `problem` of the result and is noted for `doctor`. Files
+    written before it stay archived. Raise `psycopg.Error`."""
     # All records up to the id `needed` are written as well.
     if settings.archive is None:
         return ArchiveResult()
@@ -89,6 +83,7 @@ def archive(
 
 def _ensure_kept(conn: Conn, settings: Settings, place: str) -> str | None:
     """Start the archive if necessary. Return the reason why its location is not writable, or None."""
+    # A location that cannot be written, such as a typing error, must not keep all purges from deleting.
     # The archive is started once its place has proved writable.
     if not is_kept(conn, settings):
         try:
@@ -137,10 +132,8 @@ def _is_due(conn: Conn, settings: Settings, needed: int, factor: float) -> bool:
 
 @dataclass(slots=True)
 class _ArchiveRun:
-    """One run of the archiver, which writes the records that have expired to files.
-
-    Records with ids up to `needed` are written as well. Records above the id `upto` are left out, because others may
-    still appear among them."""
+    """One run of the archiver, which writes expired records and records with ids up to `needed` to files. Records above
+    the id `upto` are left out, because others may still appear among them."""
 
     conn: Conn
     settings: Settings

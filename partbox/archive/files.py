@@ -1,8 +1,6 @@
-"""Read and write the files of an archive.
-
-A file has lines of JSON, compressed by zstd as one frame with a checksum, so that a truncated file is detected. A line
-is a record. Null fields are left out. `payload` and `headers` hold the published JSON as text, letter for letter. Bytes
-are base64. Times are in UTC, with microseconds."""
+"""The files of an archive: lines of JSON, compressed by zstd as one frame with a checksum, so that a truncated file is
+detected. A line is a record without null fields. `payload` and `headers` hold the published JSON as text, letter for
+letter. Bytes are base64. Times are in UTC, with microseconds."""
 
 import hashlib
 import re
@@ -50,9 +48,8 @@ CHUNK_BYTES: Final = 64 << 10
 
 
 class ArchiveFileWriter:
-    """A writer of one compressed archive file, to which records are appended.
-
-    `size` is the bytes of the lines so far, before compression."""
+    """A writer of one compressed archive file, to which records are appended. `size` is the bytes of the lines so far,
+    before compression."""
 
     def __init__(self, place: Location, file: BinaryIO) -> None:
         zstd = library(ZSTD)
@@ -95,8 +92,7 @@ class ArchiveFileWriter:
 
 
 def read_lines(place: Location, name: str) -> Iterator[bytes]:
-    """Yield the lines of an archive file, decompressed if necessary. Raise `PartboxError` if the file is damaged or
-    truncated."""
+    """Yield the decompressed lines of an archive file. Raise `PartboxError` if it is damaged or truncated."""
     with place.open_file(name) as file:
         pieces = _decompress(file, f"{place.display_name}/{name}") if name.endswith(SUFFIX) else _read_chunks(file)
         rest = b""
@@ -138,10 +134,8 @@ class ArchiveEntry(NamedTuple):
 
 
 class ArchiveSource:
-    """The files of an archive in reading order.
-
-    `total` is the largest number of records that they can contain according to the ids in their names, or 0 if unknown.
-    """
+    """The files of an archive in reading order. `total` is the largest number of records that they can contain
+    according to the ids in their names, or 0 if unknown."""
 
     def __init__(self, place: Location, names: list[str]) -> None:
         self.display_name = place.display_name if len(names) != 1 else f"{place.display_name}/{names[0]}"

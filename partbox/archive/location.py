@@ -23,17 +23,14 @@ LIBRARIES: Final = {"gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs
 
 @contextmanager
 def temporary_file() -> Iterator[BinaryIO]:
-    """Open a local temporary file, which is deleted at the end of the context.
-
-    It is later uploaded to the archive as a whole."""
+    """Open a local temporary file for a later upload, which is deleted at the end of the context."""
     with location_errors("the temporary folder"), NamedTemporaryFile("w+b", prefix="partbox-", suffix=".part") as file:
         yield cast(BinaryIO, file)
 
 
 class Remote:
-    """An archive in a folder of a remote file system other than S3, accessed by fsspec.
-
-    Files are written locally first. For the methods see `Directory`."""
+    """An archive in a folder of a remote file system other than S3, accessed by fsspec. Files are written locally
+    first. For the methods see `Directory`."""
 
     def __init__(self, url: str) -> None:
         self.display_name = masked_url(url)
@@ -60,7 +57,6 @@ class Remote:
     open_new_file = staticmethod(temporary_file)
 
     def keep(self, file: BinaryIO, name: str) -> None:
-        """Upload a finished file to the remote archive under this name."""
         path = f"{self._root}/{name}"
         with location_errors(self.display_name):
             file.flush()
@@ -73,7 +69,6 @@ class Remote:
                 self._fs.mv(temporary_path, path)
 
     def probe(self) -> None:
-        """Check that the remote archive is writable, by writing a file. Raise `PartboxError` if that fails."""
         with self.open_new_file() as file:
             file.write(PROBE_CONTENT)
             self.keep(file, PROBE_NAME)
@@ -82,7 +77,6 @@ class Remote:
             self._fs.rm_file(f"{self._root}/{PROBE_NAME}")
 
     def names(self) -> list[str]:
-        """Return the names of all files in the remote folder of the archive."""
         with location_errors(self.display_name):
             self._fs.invalidate_cache()
             found = self._fs.ls(self._root, detail=True)
@@ -90,17 +84,15 @@ class Remote:
 
     @contextmanager
     def open_file(self, name: str) -> Iterator[BinaryIO]:
-        """Open a file of the remote archive for reading."""
         with location_errors(f"{self.display_name}/{name}"), self._fs.open(f"{self._root}/{name}", "rb") as file:
             yield file
 
 
 class S3:
-    """An archive in an S3 bucket below a prefix, accessed by boto3.
+    """An archive in an S3 bucket below a prefix, accessed by boto3 with the credentials that boto3 finds.
 
-    Its credentials are those that boto3 finds. For the methods see `Directory`. `?endpoint=URL` names another server
-    with the protocol of S3. Writing needs the permission PutObject. Reading back needs ListBucket and GetObject. A file
-    appears only when its upload is complete."""
+    For the methods see `Directory`. `?endpoint=URL` names another server with the protocol of S3. Writing needs
+    PutObject. Reading back needs ListBucket and GetObject. A file appears only when its upload is complete."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -116,13 +108,11 @@ class S3:
     open_new_file = staticmethod(temporary_file)
 
     def keep(self, file: BinaryIO, name: str) -> None:
-        """Upload a finished file to the bucket under this name."""
         with location_errors(self.display_name):
             file.flush()
             self._client.upload_file(file.name, self._bucket, self._key(name))
 
     def probe(self) -> None:
-        """Check that the bucket is writable, by uploading a file. Raise `PartboxError` if that fails."""
         with location_errors(self.display_name):
             self._client.put_object(Bucket=self._bucket, Key=self._key(PROBE_NAME), Body=PROBE_CONTENT)
         # The credentials need no DeleteObject.
@@ -130,7 +120,6 @@ class S3:
             self._client.delete_object(Bucket=self._bucket, Key=self._key(PROBE_NAME))
 
     def names(self) -> list[str]:
-        """Return the names of all files of the archive in the bucket."""
         with location_errors(self.display_name):
             found = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=self._key(""), Delimiter="/"
@@ -139,7 +128,6 @@ class S3:
 
     @contextmanager
     def open_file(self, name: str) -> Iterator[BinaryIO]:
-        """Open a file of the archive in the bucket for reading."""
         with location_errors(f"{self.display_name}/{name}"):
             answer = self._client.get_object(Bucket=self._bucket, Key=self._key(name))
             with closing(answer["Body"]) as body:
@@ -156,9 +144,8 @@ ABANDONED_AFTER: Final = 86_400.0
 
 
 class Directory:
-    """An archive in a local directory that only its owner can read.
-
-    All methods raise `PartboxError`, with the place and a remedy."""
+    """An archive in a local directory that only its owner can read. All methods raise `PartboxError`, with the place
+    and a remedy."""
 
     def __init__(self, path: Path) -> None:
         self.display_name = str(path)

@@ -1,6 +1,5 @@
-"""Describe the events as an AsyncAPI 3.0 document: the channels that a relay fills, and their messages.
-
-The headers of a message are the CloudEvents attributes, with the names that the broker's binding gives them."""
+"""Describe the events as an AsyncAPI 3.0 document: the channels that a relay fills, and their messages. The headers of
+a message are the CloudEvents attributes, with the names that the broker's binding gives them."""
 
 import re
 from collections import defaultdict
@@ -52,10 +51,8 @@ def asyncapi(title: str, forms: Iterable[EventForm], target_of: Callable[[str], 
 
 
 def target_function(targets: Iterable[RelayTarget], topic: str | None) -> Callable[[str], RelayTarget]:
-    """Return a function that maps an event type to the relay target of its events.
-
-    It is the target that names the type, or the target for all others. `topic` replaces the topic templates of all
-    targets."""
+    """Return a function that maps an event type to its relay target: the target that names the type, or else the target
+    for all others. `topic` replaces the topic templates of all targets."""
     found = {kind: target for target in targets for kind in target.types}
     rest = found.get("*", RelayTarget(to="stdout:"))
 

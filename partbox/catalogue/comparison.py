@@ -1,8 +1,7 @@
 """Compare two forms of an event: find the changes, the readers that they break, and the remedies.
 
-Two kinds of readers may break. The new class reads events from the log that the old class has written. Consumers that
-know the old form, such as other teams and workers that are not deployed yet, read events that the new class writes. A
-new version helps both: an upcast reads the old events, and consumers can recognise the new events."""
+Two kinds of readers may break: the new class, which reads old events from the log, and consumers that know the old form
+and read new events. A new version helps both: an upcast reads old events, and consumers can recognise new ones."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -17,13 +16,9 @@ from partbox.catalogue.misfits import FitCheck, Misfit, MisfitKind
 class EventForm:
     """A description of an event type for comparison with its past, such as its version and JSON Schema.
 
-    It has the properties on which other programs rely, in the past or now.
-
-    `cls` is the name of its class.
-
-    `schema` is the JSON Schema of its events, whichever class of this version has written them. A field with a default
-    may be missing from an event, because the field may have been added later. `written` is the JSON Schema of the
-    events that the class itself writes, and `read` of the events that it reads."""
+    `cls` is the name of the class. `written` is the JSON Schema of the events that the class itself writes, and `read`
+    of the events that it reads. `schema` is the JSON Schema of all stored events of this version: a field with a
+    default may be missing from an event, because the field may have been added later."""
 
     name: str
     cls: str
@@ -38,9 +33,8 @@ class EventForm:
 
 @dataclass(frozen=True, slots=True)
 class EventChange:
-    """A change of an event type or field between two versions of the code, with its remedy.
-
-    It names the readers that the change breaks. A harmless change has no remedy."""
+    """A change of an event type or field between two versions of the code, with the readers that it breaks and the
+    remedy. A harmless change has no remedy."""
 
     place: str
     what: str

@@ -12,10 +12,8 @@ from partbox.handlers.handler import ANY
 
 @dataclass(frozen=True, slots=True)
 class CatalogueEntry:
-    """An event type in the catalogue of an outbox, with the handlers of each subscription.
-
-    A subscription without a handler for it is left out. An event without a class has neither a version nor a key. An
-    `aggregate_type` of None means any."""
+    """An event type in the catalogue of an outbox, with its handler in each subscription that has one. An event without
+    a class has neither a version nor a key. An `aggregate_type` of None means any."""
 
     name: str
     version: int | None

@@ -1,7 +1,5 @@
-"""Describe a declared class for comparison.
-
-The schema of the written events is narrower than the schemas of readable and of stored events: a field with a default
-is always written, but may be missing when read."""
+"""Describe a declared class for comparison. The schema of the written events is narrower than the schemas of readable
+and of stored events: a field with a default is always written, but may be missing when read."""
 
 from typing import Any
 
@@ -71,9 +69,7 @@ def _omits_defaults(cls: Any) -> bool:
 
 
 def require_all(schema: JsonSchema) -> JsonSchema:
-    """Return a copy of a JSON Schema made by msgspec in which all fields are required.
-
-    It applies to all fields of all objects."""
+    """Return a copy of a JSON Schema made by msgspec in which all fields of all objects are required."""
     parts = {name: _require_properties(each) for name, each in schema.get("$defs", {}).items()}
     return {**schema, "$defs": parts} if parts else _require_properties(schema)
 

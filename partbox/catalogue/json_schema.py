@@ -27,10 +27,8 @@ UNMERGED_KEYWORD: Final = "allOf"
 
 @dataclass(frozen=True, slots=True)
 class SchemaNode:
-    """A part of a JSON Schema, in a form for comparison.
-
-    It also has the whole schema, in which its references are resolved. `keywords` are the keywords of this part, with
-    references resolved and `allOf` merged. `alternatives` splits unions."""
+    """A part of a JSON Schema, in a form for comparison. `keywords` are the keywords of this part, with `allOf` merged
+    and with references resolved in the `whole` schema. `alternatives` splits unions."""
 
     keywords: Schema
     whole: Schema
@@ -118,10 +116,8 @@ def resolve_reference(reference: str, whole: Schema) -> Any:
 
 
 def description(schema: Schema) -> str:
-    """Return the description text of a JSON Schema.
-
-    It is found even if the schema's root is only a reference to a part. pydantic 2.7 puts the reference into
-    `allOf`."""
+    """Return the description of a JSON Schema, even if its root is only a reference to a part."""
+    # pydantic 2.7 puts the reference into `allOf`.
     parts = [schema, *schema.get("allOf", ())]
     roots = (resolve_reference(each["$ref"], schema) for each in parts if "$ref" in each)
     return next((str(described) for each in (schema, *roots) if (described := each.get("description"))), "")

@@ -1,8 +1,7 @@
 """Find the places where values of one JSON Schema do not fit another schema.
 
-For a changed event, the search runs twice. Do the events that the old class has written fit the new class, which reads
-them from the log? Do the events that the new class writes fit the old schema, which consumers know? A case that cannot
-be decided counts as a misfit, so an empty result can be relied on."""
+For a changed event, the search runs twice: for old events that the new class reads, and for new events that consumers
+read by the old schema. A case that cannot be decided counts as a misfit, so an empty result can be relied on."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -17,9 +16,7 @@ Bound = tuple[float, int]
 
 
 class MisfitKind(StrEnum):
-    """The way in which a written value does not fit a schema, such as a wrong type.
-
-    Another example is a missing field. Each kind has one remedy."""
+    """The way in which a written value does not fit a schema, such as a wrong type. Each kind has one remedy."""
 
     TYPE = "type"
     # A value that an enum lacks.
@@ -35,9 +32,8 @@ class MisfitKind(StrEnum):
 
 
 class Misfit(NamedTuple):
-    """A place in a schema where written values may not fit the reader's schema.
-
-    `has` describes the values that the writer may write there, and `wants` the values that the reader accepts."""
+    """A place in a schema where written values may not fit the reader's schema. `has` describes the values that the
+    writer may write there, and `wants` the values that the reader accepts."""
 
     path: str
     kind: MisfitKind
@@ -54,9 +50,8 @@ _STRUCTURE: Final = {"type", "enum", "properties", "required", "additionalProper
 class FitCheck:
     """A check whether all values of one JSON Schema (the writer's) fit another (the reader's).
 
-    With `from_log`, the reader is the new class and the writer the old class. A reader of the log must accept
-    everything that was written, so it must not begin to refuse unknown fields. Consumers read fields by name, so they
-    notice every field that is gone."""
+    With `from_log`, the reader is the new class and the writer the old class. A reader of the log must not begin to
+    refuse unknown fields. Consumers read fields by name, so they notice every field that is gone."""
 
     from_log: bool
     _open_questions: set[tuple[str, str]] = field(default_factory=set)

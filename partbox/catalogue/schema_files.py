@@ -16,9 +16,7 @@ EXTENSION_KEY: Final = "x-partbox"
 
 
 def document(form: EventForm) -> dict[str, Any]:
-    """Return the content of an event type's JSON Schema file.
-
-    It has the name, version, key, tenant and aggregate type of the event type."""
+    """Return the content of an event type's JSON Schema file, including its name, version, key and tenant."""
     extension = {
         "name": form.name,
         "version": form.version,

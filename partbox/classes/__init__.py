@@ -1,9 +1,5 @@
-"""Classes whose instances are payloads: dataclasses, pydantic models, msgspec Structs and attrs classes.
-
-`kinds` recognises the kind of a class by the attributes that its library sets, and takes instances apart. `by_pydantic`
-and `by_msgspec` read instances from JSON and describe classes as JSON Schema. pydantic reads its models, dataclasses
-and any other type that it can validate. msgspec reads its Structs and attrs classes. A library is imported only when
-one of its classes is used, so a library that is not installed is never needed."""
+"""Classes whose instances are payloads: dataclasses, pydantic models, msgspec Structs and attrs classes. A library is
+imported only when one of its classes is used, so a library that is not installed is never needed."""
 
 from partbox.classes.kinds import ClassKind, Instance, fields_of, iter_fields, kind_of, to_plain
 from partbox.classes.reader import NotJsonError, Reader, UnfitError, UnreadableError

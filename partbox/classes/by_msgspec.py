@@ -12,9 +12,8 @@ _WITHOUT_VALUE: Final = ("Expected ", "Object missing ", "Object contains unknow
 
 
 class MsgspecReader:
-    """A converter of payloads into instances of one msgspec Struct or attrs class, by msgspec.
-
-    Validators of attrs run. Converters of attrs run only for values that are given."""
+    """A converter of payloads into instances of one msgspec Struct or attrs class, by msgspec. Validators of attrs run.
+    Converters of attrs run only for values that are given."""
 
     def __init__(self, cls: Any) -> None:
         try:
@@ -52,9 +51,7 @@ class MsgspecReader:
 
 
 def _problem(error: Exception) -> str:
-    """Return an error text for the first part of the payload that does not fit, without its value.
-
-    It does not fit the class."""
+    """Return an error text for the first part of the payload that does not fit, without its value."""
     said, _, place = str(error).partition(" - at ")
     said = visible(said) if said.startswith(_WITHOUT_VALUE) else "it is not valid"
     return f"{place.strip('`').removeprefix('$.') or 'payload'}: {said}"

@@ -10,9 +10,8 @@ from partbox.text.printing import visible
 
 
 class PydanticReader:
-    """A converter of payloads into instances of one type, by pydantic.
-
-    From JSON, even a strict model accepts texts for times, UUIDs and Decimals."""
+    """A converter of payloads into instances of one type, by pydantic. From JSON, even a strict model accepts texts for
+    times, UUIDs and Decimals."""
 
     def __init__(self, cls: Any) -> None:
         try:
@@ -43,9 +42,7 @@ class PydanticReader:
 
 
 def _problem(error: PydanticValidationError) -> str:
-    """Return an error text for the first part of the payload that does not fit, without its value.
-
-    It does not fit the type."""
+    """Return an error text for the first part of the payload that does not fit, without its value."""
     first, *others = error.errors(include_url=False, include_input=False, include_context=False)
     place = visible(".".join(map(str, first["loc"]))) or "payload"
     return f"{place}: {visible(first['msg'])}" + (f" (and {len(others)} more)" if others else "")

@@ -11,9 +11,7 @@ from partbox.platform import library
 
 
 class DataclassInstance(Protocol):
-    """An instance of a dataclass, as a type for annotations.
-
-    It includes instances of pydantic's dataclasses."""
+    """An instance of a dataclass, including pydantic's dataclasses."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -40,9 +38,7 @@ Instance = DataclassInstance | ModelInstance | StructInstance | AttrsInstance
 
 
 class ClassKind(Enum):
-    """The kind of a payload class: pydantic model, dataclass, msgspec.Struct or attrs class.
-
-    The value is the name of the kind for error messages."""
+    """The kind of a payload class. The value is the name of the kind for error messages."""
 
     PYDANTIC = "pydantic model"
     DATACLASS = "dataclass"

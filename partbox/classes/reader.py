@@ -4,15 +4,11 @@ from typing import Any, Protocol
 
 
 class UnfitError(ValueError):
-    """Raised if an event's payload does not fit a class.
-
-    The text names the place and the problem, without the value."""
+    """Raised if a payload does not fit a class. The text names the place and the problem, without the value."""
 
 
 class NotJsonError(UnfitError):
-    """Raised if msgspec or pydantic cannot parse a payload as JSON.
-
-    The payload is damaged, or nested too deeply for that library."""
+    """Raised if a payload cannot be parsed as JSON: it is damaged, or nested too deeply for msgspec or pydantic."""
 
 
 class UnreadableError(TypeError):
@@ -20,21 +16,14 @@ class UnreadableError(TypeError):
 
 
 class Reader(Protocol):
-    """A converter of payloads into instances of one class.
-
-    `from_json` and `from_python` raise UnfitError for a payload that does not fit."""
+    """A converter of payloads into instances of one class. `from_json` and `from_python` raise UnfitError for a payload
+    that does not fit."""
 
     def from_json(self, text: bytes) -> Any:
-        """Convert JSON text into an instance of the class. Raise NotJsonError if it cannot be parsed.
-
-        The text is the stored payload."""
+        """Convert a stored payload into an instance of the class. Raise NotJsonError if it cannot be parsed."""
 
     def from_python(self, value: Any) -> Any:
-        """Convert a decoded payload, or an instance, into an instance of the class.
-
-        A codec has decoded the payload."""
+        """Convert a decoded payload, or an instance, into an instance of the class."""
 
     def schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of the payloads. Raise UnreadableError if a part has none.
-
-        The class accepts these payloads."""
+        """Return the JSON Schema of the payloads. Raise UnreadableError if a part has none."""

@@ -1,7 +1,4 @@
-"""The command line. Each command is a module, and an error is one line on standard error.
-
-This module imports almost nothing. The process first repairs the streams and signals it was started with, and `program`
-then imports no command but the typed one."""
+"""The entry point of the command line. To start fast, it imports little besides the command that was typed."""
 
 import gc
 import signal
@@ -49,7 +46,7 @@ def _load_command(typed: Sequence[str], *, hides_secrets: bool) -> Callable[[], 
 
 @contextmanager
 def _loading() -> Iterator[None]:
-    """Speed up imports by disabling garbage collection, and let Ctrl-C kill the process silently."""
+    # Imports are faster without garbage collection, and Ctrl-C kills the process silently meanwhile.
     # During an import, a KeyboardInterrupt would print a traceback or be dropped. Imported objects stay, so collecting
     # them would take a tenth of the time in vain.
     had_default_handler, had_gc = signal.getsignal(signal.SIGINT) is signal.default_int_handler, gc.isenabled()

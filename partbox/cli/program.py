@@ -34,11 +34,8 @@ ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 class CommandEntry(NamedTuple):
-    """A command, or a group of commands, in the table from which the command line is built.
-
-    The command is implemented in the module of its name. `line` is the help in the list of commands, `panel` the
-    heading there. If `settings` is True, each setting is an option of the command. A command with an `extra` belongs to
-    another distribution, which names it in the entry points `partbox.commands`."""
+    """A command or a group of commands. `line` is its help, listed under the heading `panel`. With `settings`, each
+    setting is an option of the command. With an `extra`, the command comes from another distribution."""
 
     panel: str
     name: str
@@ -49,15 +46,13 @@ class CommandEntry(NamedTuple):
 
     @property
     def module(self) -> Any:
-        """The Python module that implements the command, imported on first use."""
         name = f"{self.name}_" if self.name == "import" else self.name
         return import_module(f"partbox.cli.commands.{name}")
 
     @property
     def run(self) -> Any:
-        """The Python function that runs the command. None if the command's extra is not installed.
-
-        It is imported from the command's module. A group of commands has no such function."""
+        """The Python function that runs the command, or None if the command's extra is not installed."""
+        # A group of commands has no such function.
         if self.extra is None:
             return getattr(self.module, self.module.__name__.rpartition(".")[2])
         # This reads a file of every installed distribution, so other commands avoid it.
@@ -150,9 +145,8 @@ Markdown = Annotated[
 
 
 def warn_of_strays(context: typer.Context, version: Version = False, markdown: Markdown = False) -> None:
-    """Warn of environment variables that begin with PARTBOX_ but are no settings.
-
-    It is called before any command runs. A worker logs the warning instead."""
+    """Warn of environment variables that begin with PARTBOX_ but are no settings."""
+    # The check runs before any command. A worker logs the warning instead.
     if context.invoked_subcommand not in ("worker", "relay"):
         from partbox.observe.logs.setup import take_strays_text
 
@@ -181,9 +175,7 @@ def _add_command(app: typer.Typer, entry: CommandEntry) -> None:
 
 
 def _refuse_without_extra(entry: CommandEntry) -> Callable[[], NoReturn]:
-    """Return a stand-in for a command whose extra is not installed, which raises a usage error.
-
-    It accepts any arguments."""
+    # The stand-in accepts any arguments, and raises a usage error.
 
     def refuse() -> NoReturn:
         remedy = f"`pip install 'partbox[{entry.extra}]'` brings it"
@@ -193,7 +185,6 @@ def _refuse_without_extra(entry: CommandEntry) -> Callable[[], NoReturn]:
 
 
 def application(entries: Sequence[CommandEntry] = ENTRIES) -> typer.Typer:
-    """Build the typer application of the command line from the entries of its commands."""
     app = typer.Typer(
         help="The transactional outbox for PostgreSQL.\n\nFirst steps: partbox init, then partbox worker shop:outbox.",
         no_args_is_help=True,
@@ -209,7 +200,6 @@ def application(entries: Sequence[CommandEntry] = ENTRIES) -> typer.Typer:
 
 @cache
 def command(entries: Sequence[CommandEntry] = ENTRIES) -> Any:
-    """Build the click command of the whole command line from the entries of all commands."""
     # A later call returns the command line of the first.
     return typer.main.get_command(application(entries))
 

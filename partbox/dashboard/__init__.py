@@ -34,9 +34,9 @@ def routes(
     siblings: Siblings = tuple,
     lags: DayOfLags | None = None,
 ) -> list[BaseRoute]:
-    """Return the routes of the dashboard for a Starlette application, which must come after its other routes.
-    `overview_cache` may be shared, and is read only while somebody watches. Lists, actions and doctor connect to
-    `dsn()`. `siblings` are the databases of the node, if it has several."""
+    """Return the routes of the dashboard for a Starlette application, which must come after its other routes."""
+    # `overview_cache` may be shared, and is read only while somebody watches. Lists, actions and doctor connect to
+    # `dsn()`. `siblings` are the databases of the node, if it has several.
     diagnosis = Diagnosis(lambda: examine(dsn, settings, limits_of(settings, LONG_TRANSACTION)))
     name, _, colour = (settings.environment or "").partition(":")
     identity = {"environment": name or None, "colour": colour or "grey", "trace_url": settings.trace_url}
@@ -59,8 +59,8 @@ def pages(
     overview_cache: CachedOverview,
     siblings: Siblings = tuple,
 ) -> list[BaseRoute]:
-    """Return the routes of a worker's dashboard, served at `address`. The holder of the token in the setting
-    `http_token` may act on events. Without that setting nobody may."""
+    """Return the routes of a worker's dashboard. Only the holder of the token in the setting `http_token` may act."""
+    # Without that setting nobody may act. The dashboard is served at `address`.
     allowed = access(address, settings.http_token, payloads=settings.http_payloads)
     lags = DayOfLags()
     lags.start_sampling(overview_cache)
@@ -75,8 +75,8 @@ def standalone(
     token: str | None,
     labels: Callable[[], ProcessLabels] = own_labels,
 ) -> Iterator[str]:
-    """Serve the dashboard by itself, and yield its URL, which carries the token. Whoever has the URL may act. If
-    `token` is None, a new one is made. Raise PartboxError if the page cannot be served at the address."""
+    """Serve the dashboard by itself, and yield its URL. Whoever has the URL may act, because the URL carries `token`,
+    or a new token if that is None. Raise PartboxError if the page cannot be served at the address."""
     allowed = access(where, token, new=True, payloads=settings.http_payloads)
     lags = DayOfLags()
     with closing(CachedOverview(settings, dsn)) as overview_cache:
@@ -91,8 +91,7 @@ def standalone(
 
 class MountedPage:
     """The dashboard as an ASGI application, for mounting in another one at any path. `may` decides about the rights of
-    each request. The page reads the database while somebody watches. `close` its connection when the application ends,
-    or let the connection end with the process."""
+    each request. The page reads the database while somebody watches."""
 
     def __init__(self, settings: Settings, dsn: Callable[[], str], may: May) -> None:
         self._overview_cache = CachedOverview(settings, dsn)
@@ -107,4 +106,5 @@ class MountedPage:
 
     def close(self) -> None:
         """Close the dashboard's database connection for good. Viewers of the page see that it is closed."""
+        # An application need not call this when it ends, because the connection ends with the process.
         self._overview_cache.close()

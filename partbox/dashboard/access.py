@@ -1,14 +1,5 @@
-"""Rights on the page: to look, to see payloads, and to act.
-
-A `Guard` judges every request. `Access` guards a page that partbox serves. Acting always needs the token, and without a
-token nobody acts. Looking needs no token if only this machine can reach the page, and the token otherwise, because
-error texts and aggregate ids are shown. Another page in the same browser can neither guess the token nor make the
-browser send its header. A host name that was made to point here (DNS rebinding) is refused without the token. With the
-token, it may be the name of a reverse proxy on this machine.
-
-`ApplicationAccess` guards a page that is mounted in an application, which knows its users. The right may come from a
-cookie, which browsers send with every request. So requests from another site's page are refused by their origin, and
-actions take JSON, which no form can send."""
+"""The rights to look at the page, to see payloads, and to act. `Access` guards a page that partbox serves, and
+`ApplicationAccess` guards one that is mounted in an application, which knows its users."""
 
 import hmac
 import re
@@ -44,8 +35,6 @@ TOKEN_FORM = re.compile(rf"[A-Za-z0-9_-]{{{MIN_TOKEN_LENGTH},}}")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The refusal of a request to the dashboard: the HTTP status and the reason to show."""
-
     status: int
     why: str
 
@@ -55,16 +44,14 @@ class Guard(Protocol):
 
     @property
     def unlock(self) -> bool | None:
-        """True if a token unlocks the actions of the dashboard, False if nobody has a token, None if the guard uses no
-        tokens."""
+        """True if a token unlocks actions, False if nobody has a token, None if the guard uses no tokens."""
 
     @property
     def guards_all(self) -> bool:
         """True if even the dashboard's empty page, without data, is only for users with the right to look."""
 
     async def judge(self, request: Request, action: Action) -> str | Refusal:
-        """Decide whether a request may perform this action. Return the identity of the user who has the right, or the
-        refusal of the request."""
+        """Return the identity of the user if the request may perform this action, else the refusal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +86,7 @@ class Access:
         return Refusal(401, f"{wrong}: open the address that was printed when the page's server started")
 
     def has_token(self, headers: Mapping[str, str]) -> bool:
-        """Return True if the request's `Authorization` header carries the dashboard's token."""
+        # A page of another site in the same browser can neither guess the token nor make the browser send this header.
         if self.token is None:
             return False
         scheme, _, given = headers.get("authorization", "").partition(" ")
@@ -108,8 +95,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationAccess:
-    """The rights on a dashboard inside an application, which decides by its function `may`. `may` may block: it runs in
-    a thread unless it is a coroutine."""
+    """The rights on a dashboard inside an application, whose function `may` decides. The function may block."""
 
     may: May
     unlock: None = None
@@ -126,6 +112,9 @@ class ApplicationAccess:
 def access(address: Address, chosen: str | None, *, new: bool = False, payloads: bool = False) -> Access:
     """Return the rights on a dashboard served at `address`. The token is `chosen`, else a new one if `new`, else none.
     Raise SettingsError if the chosen token is easy to guess."""
+    # Acting always needs the token. Looking needs no token if only this machine can reach the page, and the token
+    # otherwise, because error texts and aggregate ids are shown. A host name that was made to point here (DNS
+    # rebinding) is refused without the token. With the token, the name may be that of a reverse proxy on this machine.
     if chosen is not None and not TOKEN_FORM.fullmatch(chosen):
         raise SettingsError(
             f"http_token ({len(chosen)} characters) must have {MIN_TOKEN_LENGTH} or more, of letters, digits, - and _"
@@ -142,8 +131,9 @@ def _is_this_machine(host: str) -> bool:
 
 
 def _is_foreign(request: Request) -> bool:
-    """Return True if a browser says that another site's page sent the request. Programs other than browsers say
-    nothing. Links from other sites are allowed, because the other site does not see the page."""
+    # In an application, the right may come from a cookie, which browsers send with every request. So a request is
+    # refused if the browser says that another site's page sent it. Programs other than browsers say nothing. Links from
+    # other sites are allowed, because the other site does not see the page.
     headers = request.headers
     if request.method == "GET" and headers.get("sec-fetch-mode") == "navigate":
         return False

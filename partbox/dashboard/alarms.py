@@ -18,8 +18,8 @@ CAUSES = frozenset({"no-workers", "paused", "unowned"})
 
 
 def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Problem]:
-    """Yield the problems of a subscription to show on its dashboard. `unowned_for` is the number of seconds since every
-    partition had an owner, and `at` is the present time."""
+    """Yield the problems of a subscription to show on its dashboard."""
+    # `unowned_for` is the number of seconds since every partition had an owner, and `at` is the present time.
     living = [instance for instance in cluster.instances if not instance.expired]
     some = f"{counted(cluster.pending, 'event')} wait{'s' if cluster.pending == 1 else ''}"
     waits = some if cluster.pending else "none waits"
@@ -54,8 +54,7 @@ def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Probl
 
 
 def remote_problems(cluster: Cluster, found: Iterable[Problem]) -> Iterator[Problem]:
-    """Yield the problems of a subscription in a short form for the dashboard of another subscription, if any of its
-    events wait."""
+    """Yield a subscription's problems in short for the dashboard of another one, if any of its events wait."""
     if not cluster.pending and not sum(cluster.waiting.values()):
         return
     for each in found:

@@ -19,8 +19,7 @@ FRESH = 1.5  # seconds
 
 
 async def in_background(work: Callable[[], T]) -> T:
-    """Run `work()` in a thread, and return its result or raise its error. If the caller is cancelled, it does not wait
-    for the thread."""
+    """Run `work()` in a thread, and return its result or raise its error. A cancelled caller does not wait."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -43,15 +42,14 @@ async def in_background(work: Callable[[], T]) -> T:
 
 
 class SingleFlight:
-    """A cache that asks the database only once if many viewers want the same answer at the same time. It belongs to one
-    event loop and does not keep failures."""
+    """A cache that asks the database once for an answer that many viewers want. It belongs to one event loop."""
 
     def __init__(self) -> None:
         self._answers: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}
 
     async def ask(self, work: Callable[..., Any], *arguments: object) -> Any:
-        """Return the result of `work(*arguments)`. A call that is under way, or whose result is younger than FRESH, is
-        shared by all viewers."""
+        """Return the result of `work(*arguments)`, shared with equal calls that run or are younger than FRESH."""
+        # Failures are not kept.
         question, now = (work, repr(arguments)), time.monotonic()
         self._answers = {
             key: cached for key, cached in self._answers.items() if now - cached[0] < FRESH or not cached[1].done()
@@ -66,7 +64,6 @@ class SingleFlight:
             raise
 
     def clear(self) -> None:
-        """Drop all cached answers, after an action that has changed the database."""
         self._answers = {}
 
 
@@ -75,9 +72,8 @@ class ClientGone(PartboxError):
 
 
 async def progress_lines(work: Callable[..., int], on_end: Callable[[], None]) -> AsyncIterator[bytes]:
-    """Run `work(progress=…)` in the background and yield its progress as lines of JSON. The lines are `{"done": …,
-    "total": …}` after each chunk, and `{"finished": …}` or `{"error": …}` at the end. `on_end()` is called at the end
-    in both cases."""
+    """Run `work(progress=…)` in the background, and yield lines of JSON: `{"done": …, "total": …}` after each chunk,
+    and `{"finished": …}` or `{"error": …}` at the end. Call `on_end()` in both cases."""
     loop, client_gone = asyncio.get_running_loop(), threading.Event()
     lines: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
 

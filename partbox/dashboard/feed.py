@@ -1,6 +1,4 @@
-"""One reader of the database for all viewers of the page, once a second and only while somebody watches.
-
-A feed belongs to one event loop. Only the database calls wait in threads."""
+"""One reader of the database for all viewers of the page, once a second and only while somebody watches."""
 
 import asyncio
 import logging
@@ -43,8 +41,6 @@ Plain = dict[str, Any]
 
 @dataclass(slots=True)
 class _SubscriptionView:
-    """The data that the dashboard shows about one subscription, with the history of its charts and news."""
-
     labels: ProcessLabels
     news: PageNews = field(default_factory=PageNews)
     history: History = field(default_factory=History)
@@ -67,9 +63,8 @@ class _SubscriptionView:
 
 
 class Diagnosis:
-    """Examinations of the database by the doctor's checks, shared by all viewers of a dashboard: one at a time, at a
-    modest rate, and none without viewers. `report` is the newest, None before the first. `error` is why the last
-    examination failed, or None."""
+    """The examinations of the database by doctor's checks, which all viewers of a dashboard share. `report` is the
+    newest report, None before the first. `error` is the reason why the last examination failed, or None."""
 
     def __init__(self, examine: Callable[[], Report], clock: Callable[[], float] = time.monotonic) -> None:
         self._examine = examine
@@ -80,14 +75,12 @@ class Diagnosis:
         self.error: str | None = None
 
     def begin_if_due(self) -> None:
-        """Start doctor's next examination of the database if it is due. Called in the event loop while the page is
-        watched."""
+        """Start the next examination if it is due. Called in the event loop while the page is watched."""
+        # Only one examination runs at a time.
         if (self._running is None or self._running.done()) and self._clock() >= self._next:
             self._running = asyncio.create_task(self._run())
 
     def plain(self) -> Plain:
-        """Return the time of doctor's newest report, its number of checks, and the error, as plain data for the
-        page."""
         at, causes = (self.report.at.isoformat(), len(self.report.checks)) if self.report else (None, 0)
         return {"at": at, "causes": causes, "error": self.error}
 
@@ -104,9 +97,8 @@ class Diagnosis:
 
 
 class Feed:
-    """A source of the data that a dashboard shows (a frame). While `keep_refreshing` is entered, `frame` changes after
-    each `next_refresh`. Without `diagnosis`, doctor does not run. `identity` is part of each frame, and `lags` covers
-    the last day."""
+    """A source of the data that a dashboard shows (a frame), for one event loop. While `keep_refreshing` is entered,
+    `frame` changes after each `next_refresh`. Without `diagnosis`, doctor does not run."""
 
     def __init__(
         self,
@@ -146,11 +138,10 @@ class Feed:
 
     @property
     def is_fresh(self) -> bool:
-        """True if the data of the dashboard was refreshed just now. Otherwise viewers wait for the next refresh."""
+        # If the data was not refreshed just now, viewers wait for the next refresh.
         return self._refreshed_at is not None and time.monotonic() - self._refreshed_at < 2 * REFRESH_INTERVAL
 
     async def next_refresh(self, stopping: asyncio.Event) -> None:
-        """Wait for the next refresh of the dashboard's data, or until `stopping` is set."""
         waits = [asyncio.ensure_future(event.wait()) for event in (self._refreshed, stopping)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -159,8 +150,8 @@ class Feed:
                 each.cancel()
 
     def frame(self, subscription: str | None, *, history: bool) -> Plain:
-        """Return all data that the dashboard shows about a subscription. Its `subscription` is null if no subscription
-        has that name."""
+        """Return all data that the dashboard shows about a subscription."""
+        # The entry `subscription` is null if no subscription has that name.
         shown: Plain = self._identity | {"error": self._error}
         shown |= {"database": None, "at": None, "subscriptions": [], "subscription_count": 0, "subscription": None}
         shown |= {"doctor": self._diagnosis and self._diagnosis.plain(), "troubles": []}

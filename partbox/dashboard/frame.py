@@ -1,6 +1,4 @@
-"""One overview as plain data for the page, with processes named by their positions in a list.
-
-Each process has a letter and a colour, the same as in the terminal."""
+"""One overview as plain data for the page, with processes named by their positions in a list."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -30,8 +28,7 @@ ProcessLabels = Callable[[Iterable[Instance]], dict[UUID, ProcessBadge]]
 
 
 def own_labels() -> ProcessLabels:
-    """Return a function that labels processes with a letter and a colour, which the dashboard assigns when it first
-    sees a process."""
+    """Return a function that labels each process with a letter and a colour when it first sees the process."""
     roster = Roster()
 
     def labels(instances: Iterable[Instance]) -> dict[UUID, ProcessBadge]:
@@ -42,14 +39,14 @@ def own_labels() -> ProcessLabels:
 
 
 def from_roster(roster: Roster) -> ProcessLabels:
-    """Return a function that labels processes with the letter and colour that another view has assigned. A process
-    without a label is shown as unknown."""
+    """Return a function that labels processes with the letters and colours that another view has assigned."""
+    # A process without a label is shown as unknown.
     return lambda instances: {each.instance_id: roster.badge(each.instance_id) for each in instances}
 
 
 def selector_entries(overview: Overview, shown: str) -> dict[str, Any]:
-    """Return the entries of the dashboard's subscription selector, and the number of all subscriptions. If there are
-    too many, those with the most waiting or dead events are kept."""
+    """Return the entries of the dashboard's subscription selector, and the number of all subscriptions."""
+    # If there are too many subscriptions, those with the most waiting or dead events are kept.
 
     def rank(cluster: Cluster) -> tuple[bool, int]:
         return cluster.subscription != shown, -(cluster.pending + sum(cluster.parked.values()))
@@ -66,8 +63,8 @@ def _entry(each: Cluster) -> dict[str, Any]:
 def subscription(
     cluster: Cluster, labels: Mapping[UUID, ProcessBadge], point: ChartPoint, happenings: Iterable[NewsItem]
 ) -> dict[str, Any]:
-    """Return the data of one subscription for the dashboard, as plain data. Lists about partitions have their values in
-    order of the partitions."""
+    """Return the data of one subscription for the dashboard, as plain data."""
+    # Lists about partitions have their values in order of the partitions.
     names = node_names(cluster.instances)
     places = {None: NOBODY} | {instance.instance_id: place for place, instance in enumerate(cluster.instances)}
     counts = ("paused", "pending", "exact", "parked", "completed", "blocked_keys", "unowned")
@@ -98,15 +95,14 @@ def _partitions(partitions: Sequence[PartitionStats], places: Mapping[UUID | Non
 
 
 def _unlisted_partitions(cluster: Cluster) -> list[PartitionStats]:
-    """Return empty partitions of a subscription, shown until the next overview lists the real ones."""
+    # Empty partitions are shown until the next overview lists the real ones.
     return [
         PartitionStats(each, None, None, 0, 0, True, None, None, None, False) for each in range(cluster.sums.partitions)
     ]
 
 
 def _running(instances: Sequence[Instance]) -> dict[str, Any]:
-    """Return the number of long-running handlers, and the longest of them with the positions of their processes in the
-    list of processes."""
+    # The longest handlers are listed, with the positions of their processes in the list of processes.
     found = [(place, run) for place, each in enumerate(instances) for run in each.running]
     found.sort(key=lambda each: -each[1].seconds)
     count = len(found) + sum(each.running_more for each in instances)

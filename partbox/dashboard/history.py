@@ -32,8 +32,7 @@ SAMPLE_INTERVAL = 60.0
 
 
 class ChartPoint(NamedTuple):
-    """The values of a subscription's charts at one moment: rates per second (None at the first), the lag in seconds,
-    the number of open events."""
+    """The values of a subscription's charts at one moment. Rates are per second, and `lag` is in seconds."""
 
     published: float | None
     delivered: float | None
@@ -49,8 +48,8 @@ class History:
         self.points: deque[ChartPoint] = deque(maxlen=KEPT_POINTS)
 
     def add_point(self, at: datetime, cluster: Cluster, rates: Rates | None) -> ChartPoint:
-        """Add the present rates, lag and open events of a subscription as a chart point, and return the point. Dead
-        events do not count as open."""
+        """Add the present rates, lag and open events of a subscription as a chart point, and return the point."""
+        # Dead events do not count as open. The first point has no rates.
         if self._last is not None and (at - self._last).total_seconds() > GAP:
             self.points.clear()
         self._last = at
@@ -62,8 +61,8 @@ class History:
 
 
 class DayOfLags:
-    """A record of delivery lags: the longest lag of each subscription in every five minutes of the last day, and the
-    newest lag. Any thread may call. After `start_sampling`, samples are taken even while nobody watches."""
+    """A record of the longest lag of each subscription in every five minutes of the last day, and of its newest lag.
+    Any thread may call. After `start_sampling`, samples are taken even while nobody watches."""
 
     def __init__(self, looks: float = SAMPLE_INTERVAL) -> None:
         self._looks = looks
@@ -74,8 +73,7 @@ class DayOfLags:
         self._sampler: threading.Thread | None = None
 
     def start_sampling(self, overview_cache: CachedOverview) -> None:
-        """Start a thread that samples the lags of all subscriptions once a minute until the cache is closed. A second
-        call does nothing."""
+        """Start a thread that samples all lags once a minute until the cache is closed, unless one runs."""
         if self._sampler is None:
             self._sampler = threading.Thread(target=self._run, args=[overview_cache], name="lags", daemon=True)
             self._sampler.start()
@@ -94,8 +92,9 @@ class DayOfLags:
                 del self._bars[gone]
 
     def list_worst(self, most: int) -> list[tuple[str, float, list[float | None]]]:
-        """Return the `most` subscriptions with the longest lags, the worst first: the name, the newest lag in seconds,
-        and the longest lag in every five minutes until the last sample, None where no sample was taken."""
+        """Return the `most` subscriptions with the longest lags, the worst first, as `(name, newest lag, lags)`."""
+        # Lags are in seconds. `lags` has the longest lag in every five minutes of a day until the last sample, and None
+        # where no sample was taken.
         with self._lock:
             known = {name: dict(bars) for name, bars in self._bars.items()}
             now, last = dict(self._now), self._last
@@ -114,8 +113,7 @@ class DayOfLags:
 
 
 class PageNews(NewsFeed):
-    """The latest news of a subscription for the dashboard, such as processes that come and go, found by comparing two
-    overviews."""
+    """The latest news of a subscription for the dashboard, found by comparing two overviews."""
 
     def __init__(self) -> None:
         super().__init__(KEPT_NEWS)
@@ -131,7 +129,7 @@ class PageNews(NewsFeed):
 
 
 def _differences(before: Cluster, after: Cluster, labels: Mapping[UUID, ProcessBadge]) -> Iterator[tuple[str, str]]:
-    """Compare two overviews of a subscription, and yield each change as a piece of news `(kind, text)`."""
+    # Each change is a piece of news `(kind, text)`.
     found = compare_clusters(before, after)
     if before.paused != after.paused:
         yield "said", "the subscription was paused" if after.paused else "the subscription was resumed"

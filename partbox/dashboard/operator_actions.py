@@ -1,7 +1,5 @@
-"""Operator commands on the page: lists of blocked aggregates and dead records, and the actions on them.
-
-Parameters and results are plain data. Each call opens a connection of its own, and raises PartboxError and
-psycopg.Error as the commands do."""
+"""Operator commands on the page, with plain data as parameters and results. Each call opens a connection of its own,
+and raises PartboxError and psycopg.Error as the commands do."""
 
 from collections.abc import Callable
 from typing import Any
@@ -60,8 +58,8 @@ class OperatorActions:
         }
 
     def dead(self, subscription: str, filters: Filters, after: int | None) -> Plain:
-        """Return a page of the dead records of a subscription, oldest first, and the number of all. `next` is null on
-        the last page."""
+        """Return a page of a subscription's dead records, oldest first, and the number of all."""
+        # `next` is null on the last page.
         found = self._dead.list(**filters, limit=PAGE + 1, after=after, subscription=subscription)
         page = found[:PAGE]
         return {
@@ -71,8 +69,8 @@ class OperatorActions:
         }
 
     def dead_groups(self, subscription: str, filters: Filters) -> Plain:
-        """Return the dead records of a subscription in groups by type and error, the largest first, and the number of
-        all records."""
+        """Return a subscription's dead records in groups by type and error, the largest first."""
+        # `count` is the number of all records.
         found = self._dead.groups(**filters, limit=MOST_GROUPS + 1, subscription=subscription)
         names = ("records", "blocking", "died_from", "died_to")
         return {
@@ -94,15 +92,14 @@ class OperatorActions:
         ]
 
     def blocked(self, subscription: str, limit: int) -> Plain:
-        """Return the aggregates of a subscription whose events have been blocked the longest, MOST_KEYS at most. `more`
-        is True if there are others."""
+        """Return the aggregates of a subscription that have been blocked the longest, at most MOST_KEYS."""
+        # `more` is True if there are others.
         limit = min(limit, MOST_KEYS)
         found = self._blocked.list(limit + 1, subscription=subscription)
         return {"keys": [_blocked(each) for each in found[:limit]], "more": len(found) > limit}
 
     def _act_on_heads(self, params: ActionParams, act: Callable[..., Any], *more: object) -> Plain:
-        """Retry or skip the records that block aggregates, by the function `act`. An error is reported for a record
-        that no longer blocks one."""
+        # The heads are the records that block aggregates. An error is reported for a record that no longer blocks one.
         keys = {each.record_id: each for each in self._blocked.list(MOST_KEYS, subscription=params.subscription)}
 
         def act_on_key(head: int, subscription: str) -> bool:

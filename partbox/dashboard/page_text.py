@@ -1,6 +1,4 @@
-"""Texts of events, errors and nodes in a form that is safe to show: short, and without invisible characters.
-
-Characters that change the direction of the text are escaped too."""
+"""Texts of events, errors and nodes in a form that is safe to show: short, and without invisible characters."""
 
 import unicodedata
 from datetime import datetime
@@ -29,8 +27,7 @@ def visible(text: str, keep: str = "") -> str:
 
 
 def cut(text: str | None, most: int = SHORT) -> str | None:
-    """Return the text in one line of at most `most` characters with invisible characters escaped, and with an ellipsis
-    if it was shortened."""
+    """Return the text in one line of at most `most` characters, with invisible characters escaped."""
     if text is None:
         return None
     line = visible(" ".join(text[: 8 * most].split()))
@@ -38,15 +35,15 @@ def cut(text: str | None, most: int = SHORT) -> str | None:
 
 
 def error_text(error: Exception, most: int = LONG) -> str:
-    """Return the text of an error for the dashboard, without passwords and never empty. Only the first line of a
-    database error is kept, which quotes no row."""
+    """Return the text of an error for the dashboard, without passwords and never empty."""
+    # Only the first line of a database error is kept, because that line quotes no row.
     text = str(error).partition("\n")[0] if isinstance(error, psycopg.Error) else str(error)
     return cut(masked(text), most) or type(error).__name__
 
 
 def plain(found: object, *names: str, **others: Any) -> dict[str, Any]:
-    """Convert the named attributes of an object into plain data for JSON, with texts cut and times in ISO form, and
-    `others` unchanged."""
+    """Convert the named attributes of an object into plain data for JSON, and add `others` unchanged."""
+    # Texts are cut, and times are in ISO form.
     return {name: _plain(getattr(found, name)) for name in names} | others
 
 

@@ -1,7 +1,5 @@
-"""A payload as a tree for the browser, with numbers as written and keys in order, duplicates included.
-
-A node is a text, a bool, None, `{"number": "1.0"}`, `{"array": [node, …]}` or `{"object": [[key, node], …]}`. If a
-payload is not JSON or too large, its beginning is shown as `{"text": …}` or `{"bytes": …}`."""
+"""A payload as a tree for the browser, with numbers as written and keys in order, duplicates included. A node is a
+text, a bool, None, `{"number": "1.0"}`, `{"array": [node, …]}` or `{"object": [[key, node], …]}`."""
 
 import json
 from typing import Any
@@ -15,8 +13,8 @@ SHOWN = 1 << 16
 
 
 def tree(payload: str | bytes | None) -> dict[str, Any]:
-    """Convert an event's payload into a tree for the dashboard, `{"tree": node}`, or into text or hexadecimal bytes if
-    it is not JSON. `whole` is False if it was cut."""
+    """Convert a payload into `{"tree": node}`, or into text or hexadecimal bytes if it is too large or not JSON."""
+    # `whole` is False if the payload was cut.
     if isinstance(payload, bytes):
         return {"bytes": payload[:SHOWN].hex(" "), "whole": len(payload) <= SHOWN}
     if payload is not None and len(payload) > MOST:
@@ -28,13 +26,10 @@ def tree(payload: str | bytes | None) -> dict[str, Any]:
         return {"text": visible((payload or "")[:SHOWN], keep="\n\t"), "whole": len(payload or "") <= SHOWN}
 
 
-class _Pairs(list[tuple[str, Any]]):
-    """The members of a JSON object as pairs, in the order of the text."""
+class _Pairs(list[tuple[str, Any]]): ...
 
 
 class _Number(str):
-    """A number of a JSON document with exactly the digits as written."""
-
     __slots__ = ()
 
 

@@ -33,12 +33,10 @@ _COMMAND = re.compile(r"`((?:'[^']*'|\"[^\"]*\"|[^`'\"])*)`")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem of a subscription or database to show on the dashboard.
-
-    `level` is "bad" if events wait until an operator acts, else "warn" or "note". `name` is doctor's name of the cause.
-    `since` is when the problem began, None if unknown. Commands in `remedy` are in backticks. `actions` are the
-    remedies on the page: "choose" the `subscription`, "resume" it, "retry" or "skip" its blocked aggregates, "replay"
-    or "discard" its dead records."""
+    """A problem of a subscription or database to show on the dashboard. `level` is "bad" if events wait until an
+    operator acts, else "warn" or "note". `name` is doctor's name of the cause. Commands in `remedy` are in backticks.
+    `actions` are the remedies on the page: "choose" the `subscription`, "resume" it, "retry" or "skip" its blocked
+    aggregates, "replay" or "discard" its dead records."""
 
     level: str
     name: str
@@ -50,8 +48,7 @@ class Problem:
     since: datetime | None = None
 
     def plain(self) -> dict[str, Any]:
-        """Return the problem as plain data for JSON, shortened, with the commands of its remedy separated from the text
-        around them."""
+        """Return the problem as plain data for JSON, with short texts, and with remedies divided into `pieces`."""
         return asdict(self) | {
             "text": _line(self.text),
             "since": self.since and self.since.isoformat(),
@@ -61,8 +58,8 @@ class Problem:
 
 
 def merged_alike(remote: Iterable[Problem], most: Mapping[str, int]) -> list[Problem]:
-    """Merge the problems of other subscriptions that more than a few have in common into one. The problem of the
-    subscription with the most waiting events stands for all."""
+    """Merge problems that more than a few other subscriptions have in common into one for each kind."""
+    # The problem of the subscription with the most waiting events stands for all.
     kinds = group_by(remote, lambda each: each.name.removesuffix(f"-{each.subscription}"))
     return [each for alike in kinds.values() for each in (alike if len(alike) <= FEW else [_merge(alike, most)])]
 
@@ -81,11 +78,10 @@ def shown_problems(
     live: Iterable[str],
     remote_problems: Sequence[Problem] = (),
 ) -> list[Problem]:
-    """Return the problems to show to a viewer of `subscription`, the worst first.
-
-    The list has the alarms, the alarms of other subscriptions (`remote_problems`), doctor's findings here and in
-    general, and one line for each other subscription with problems. A `live` cause is decided by alarms, because they
-    are newer. Doctor adds evidence and remedy."""
+    """Return the problems to show to a viewer of `subscription`, the worst first."""
+    # The list has the alarms, the alarms of other subscriptions (`remote_problems`), doctor's findings here and in
+    # general, and one line for each other subscription with problems. A `live` cause is decided by alarms, because they
+    # are newer. Doctor adds evidence and remedy.
     live = {*live}
     here = [
         each
@@ -108,8 +104,7 @@ def shown_problems(
 
 
 def pieces(remedy: str) -> Iterator[tuple[str, bool]]:
-    """Divide the text of a remedy into commands and the text around them, and yield the pieces in order as `(text, True
-    if it is a command)`."""
+    """Yield the commands in a remedy and the texts around them in order, as `(text, True for a command)`."""
     end = 0
     for found in _COMMAND.finditer(remedy):
         if found.start() > end:

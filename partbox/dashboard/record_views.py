@@ -1,7 +1,5 @@
-"""Records as the page shows them: search results, one record with its history, and its payload.
-
-Results are plain data, and only `payload` reads payloads. Each call opens a connection of its own, and raises
-PartboxError and psycopg.Error."""
+"""Records as the page shows them, as plain data. Each call opens a connection of its own, and raises PartboxError and
+psycopg.Error. Only `payload` reads payloads."""
 
 import re
 from collections.abc import Callable
@@ -23,8 +21,6 @@ Plain = dict[str, Any]
 
 
 class RecordViews:
-    """The dashboard's views of event records in the database of `dsn`: search, details and payload."""
-
     def __init__(self, dsn: Callable[[], str], settings: Settings) -> None:
         self._search = RecordSearch(dsn, settings)
 
@@ -53,7 +49,6 @@ class RecordViews:
         )
 
     def payload(self, record_id: int) -> Plain:
-        """Return the payload of one record as a tree for the dashboard."""
         return tree(self._find_one(record_id, payload=True).payload)
 
     def _find_one(self, record_id: int, *, payload: bool = False) -> FoundRecord:

@@ -33,7 +33,6 @@ class ActionParams(BaseModel):
 
 
 def action_params(body: bytes) -> ActionParams:
-    """Parse the JSON body of a request for an operator's action."""
     try:
         made = ActionParams.model_validate(orjson.loads(body))
     except orjson.JSONDecodeError:
@@ -52,13 +51,12 @@ def action_params(body: bytes) -> ActionParams:
 
 
 def filters(given: Mapping[str, str], names: Collection[str] = FILTERS) -> dict[str, str]:
-    """Return the filters with these names from a URL query, without empty ones. The default names are the filters of
-    dead records."""
+    """Return the filters with these names from a URL query, without empty ones."""
+    # The default names are the filters of dead records.
     return {name: given[name] for name in names if given.get(name)}
 
 
 def number(given: Mapping[str, str], name: str, default: Any = None) -> Any:
-    """Return the whole number of this name from a URL query, or `default` if the query has none."""
     text = given.get(name)
     if text is None:
         return default

@@ -1,7 +1,5 @@
-"""Routes of the page: its files, the stream of frames, the lists of records, and the actions.
-
-All paths are relative to the mount point. A guard judges each request for data and each action (a POST), see `access`.
-"""
+"""Routes of the page, relative to the mount point: files, the stream of frames, the lists of records, and the actions.
+A guard judges each request for data and each action (a POST)."""
 
 import asyncio
 import logging
@@ -72,8 +70,6 @@ FILE = HEADERS | {"cache-control": "no-cache"}
 
 
 class PageRoutes:
-    """A builder of the HTTP routes of the dashboard, which `guard` protects."""
-
     def __init__(self, feed: Feed, operator: OperatorActions, records: RecordViews, guard: Guard) -> None:
         self._feed = feed
         self._records = records
@@ -101,8 +97,7 @@ class PageRoutes:
         ]
 
     def _route(self, path: str, endpoint: Endpoint, action: Action = "look") -> Route:
-        """Return a route to an endpoint that checks the right for the action first, and that answers errors with one
-        line of JSON."""
+        # The endpoint runs only if the guard allows the action. Errors are answered with one line of JSON.
 
         async def guarded(request: Request) -> Response:
             judgement = await self._guard.judge(request, action)
@@ -119,8 +114,7 @@ class PageRoutes:
         return Route(path, guarded, methods=["GET" if action in READING else "POST"], name=path)
 
     def _files(self) -> Iterator[Route]:
-        """Yield a route for each static file of the dashboard. The page itself is at `/`. The files hold no data and
-        need no build."""
+        # The page itself is at `/`. The files hold no data and need no build.
         for each in files("partbox.dashboard").joinpath("static").iterdir():
             if (kind := TYPES.get(each.name.rpartition(".")[2])) is not None:
                 answer = Response(each.read_bytes(), headers=FILE | {"content-type": kind})
@@ -137,8 +131,7 @@ class PageRoutes:
         return endpoint
 
     async def _events(self, request: Request) -> Response:
-        """Stream the dashboard's data to the browser as server-sent events, one frame a second, for `STREAM_SECONDS`
-        seconds."""
+        # The browser gets server-sent events, one frame a second, for `STREAM_SECONDS` seconds.
         if self._streams >= MOST_STREAMS:
             return _plain({"error": TOO_MANY}, 503)
         self._streams += 1
@@ -148,7 +141,7 @@ class PageRoutes:
         self._streams -= 1
 
     async def _rights(self, request: Request) -> dict[str, Any]:
-        """Respond with the viewer's rights on the dashboard, and the name that is logged with the viewer's actions."""
+        # `identity` is the name that is logged with the viewer's actions.
         may = [each for each in ACTIONS if not isinstance(await self._guard.judge(request, each), Refusal)]
         return {"may": may, "unlock": self._guard.unlock, "identity": cut(request.state.identity)}
 
@@ -168,13 +161,11 @@ class PageRoutes:
                 await self._feed.next_refresh(stopping)
 
     async def _unlock(self, request: Request) -> Response:
-        """Confirm that the request's token unlocks actions. The guard has refused a wrong token before."""
+        # The guard has refused a wrong token before.
         await _body(request)
         return _plain({"unlocked": True})
 
     async def _lags(self, request: Request) -> Response:
-        """Respond with the longest lag in every five minutes of the last day, for the subscriptions with the longest
-        lags."""
         found = self._feed.lags.list_worst(MOST_LAGS)
         return _plain([{"name": name, "label": cut(name), "now": now, "bars": bars} for name, now, bars in found])
 
@@ -198,7 +189,6 @@ class PageRoutes:
         return _plain(await in_background(partial(self._records.show, _record(request))))
 
     async def _payload(self, request: Request) -> Response:
-        """Respond with the payload of a record, and log the viewer's name."""
         found = await in_background(partial(self._records.payload, record := _record(request)))
         text = "page: payload of record %d shown to %s"
         log_event(log, "command", text, record, cut(request.state.identity), command="page payload")
@@ -212,7 +202,7 @@ class PageRoutes:
         return await self._respond_shared(self._operator.blocked, request, limit)
 
     async def _respond_shared(self, work: Callable[..., Any], request: Request, *arguments: object) -> Response:
-        """Respond with the result of `work` for the requested subscription, shared with simultaneous equal requests."""
+        # Simultaneous equal requests share one result.
         return _plain(await self._single_flight.ask(work, _subscription(request), *arguments))
 
     def _action_endpoint(self, name: str, act: Callable[[ActionParams], Any]) -> Endpoint:
@@ -230,8 +220,8 @@ class PageRoutes:
         return endpoint
 
     def _bulk_endpoint(self, act: Callable[..., int]) -> Endpoint:
-        """Return an endpoint that acts on many records, and that streams progress, and the total at the end, as lines
-        of JSON. A closed connection ends the action between two chunks."""
+        # The endpoint acts on many records, and streams progress, and the total at the end, as lines of JSON. A closed
+        # connection ends the action between two chunks.
 
         async def endpoint(request: Request) -> Response:
             params = await _body(request)
@@ -258,14 +248,12 @@ class _Stream(StreamingResponse):
 
 
 def _action(path: str) -> Action:
-    """Return the right that a request needs for the operator's action at a path such as `dead/replay-all`. Both limit
-    actions need the same right."""
+    # A path is, for example, `dead/replay-all`. Both limit actions need the same right.
     return "limit" if path.startswith("limit/") else cast(Action, path.rpartition("/")[2].removesuffix("-all"))
 
 
 async def _body(request: Request) -> ActionParams:
-    """Return the parameters from the body of a POST, which must be JSON, because no form of another site can send
-    JSON."""
+    # The body must be JSON, because no form of another site can send JSON.
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise PartboxError("the request must be of content type application/json")
     body = bytearray()
@@ -277,7 +265,7 @@ async def _body(request: Request) -> ActionParams:
 
 
 def _record(request: Request) -> int:
-    """Parse the record id in the path of a request. A path converter of Starlette would fail on a wrong id."""
+    # A path converter of Starlette would fail on a wrong id.
     found = request_params.number(request.path_params, "record")
     if not 0 < found <= MAX_BIGINT:
         raise PartboxError(f"record {found} is no id of a record")

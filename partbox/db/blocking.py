@@ -1,12 +1,8 @@
 """Run the statements of the hot path directly on libpq, with one blocking call each.
 
 A cursor releases the GIL and waits for it again at every network read: hundreds of times for a page of 10,000 rows, and
-each time up to 5 ms behind a busy handler. The blocking call does so once. Parameters are sent as text, results come
-back in binary format, and the connection's `Deadline` shuts the socket if the server does not answer.
-
-On a connection opened with `prepared` (see db/connect.py) each statement is planned once. A statement that has values
-in its text is planned once for these values, so its plan leaves out the segments that the values exclude. Such segments
-would be locked and checked in every execution."""
+each time up to 5 ms behind a busy handler. The blocking call does so once. Parameters are sent as text, and results
+come back in binary format."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -59,10 +55,11 @@ def fetch(
 
     Every value is sent as text, or as null if it is None. `planned` gives the integers that are written into the text
     of the statement, so that the planner knows them. `look` is called with each batch of `LOAD_BATCH` rows as soon as
-    they are loaded.
-
-    Raise `HungError` if the deadline of the connection cut it, `OperationalError` if the server closed it, and the
-    error of the server if the statement failed."""
+    they are loaded. Raise `HungError` if the deadline of the connection cut it, `OperationalError` if the server closed
+    it, and the error of the server if the statement failed."""
+    # On a connection opened with `prepared` (see db/connect.py) each statement is planned once. A statement that has
+    # values in its text is planned once for these values, so its plan leaves out the segments that the values exclude.
+    # Such segments would be locked and checked in every execution.
     text, names = _number_parameters(name, schema, tuple(planned.items()) if planned else ())
     params = [None if values[name] is None else str(values[name]).encode() for name in names]
     with (limit := deadline.of(conn)):
@@ -105,9 +102,8 @@ def array_literal(values: Iterable[object]) -> str:
 
 
 def integer_array(values: Iterable[int]) -> str:
-    """Return integers as the text of a PostgreSQL array, such as `{1,2}`.
-
-    It is faster than `array_literal`, because a poll sends a thousand integers."""
+    """Return integers as the text of a PostgreSQL array, such as `{1,2}`."""
+    # This is faster than `array_literal`, because a poll sends a thousand integers.
     return "{" + ",".join(map(str, values)) + "}"
 
 

@@ -1,7 +1,5 @@
-"""Resolve DSNs, open the connections of workers and supervisors, and check each new one.
-
-A session gets timeouts that follow from the lease, so that a worker learns that the server is gone before its lease
-ends. Behind a transaction pooler no options of a session are sent."""
+"""Resolve DSNs, open the connections of workers and supervisors, and check each new one. The timeouts of a session
+follow from the lease, so that a worker learns that the server is gone before its lease ends."""
 
 import os
 from collections import OrderedDict
@@ -63,9 +61,8 @@ default_dsn: Callable[[], str] | None = None
 
 
 class NoDsn(psycopg.OperationalError):
-    """Error: the application's function that supplies the database address failed or returned none.
-
-    The callable supplies the DSN. Workers retry, as they do if a server does not answer."""
+    """Error: the application's function that supplies the database address (DSN) failed or returned none. Workers
+    retry, as they do if a server does not answer."""
 
 
 class PoolerRefused(psycopg.OperationalError):
@@ -73,21 +70,17 @@ class PoolerRefused(psycopg.OperationalError):
 
 
 class TransientSchemaError(SchemaError):
-    """Error: the outbox's schema cannot be used at the moment. A running worker waits.
-
-    The schema is being recreated or a privilege is missing."""
+    """Error: the outbox's schema cannot be used at the moment, because it is being recreated or a privilege is missing.
+    A running worker waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class DsnSource:
-    """A callable that resolves the given DSN anew for each connection.
-
-    It is a class, not a closure, so that it can be passed to other processes."""
+    """A callable that resolves the given DSN anew for each connection, and that can be passed to other processes."""
 
     dsn: Dsn | None
 
     def __call__(self) -> str:
-        """Return the DSN to connect to now."""
         return resolve(self.dsn)
 
 
@@ -113,7 +106,7 @@ def resolve(dsn: Dsn | None) -> str:
 
 
 def _call_dsn_source(source: Callable[[], str]) -> str:
-    """Call the application's function that supplies the DSN. Raise `NoDsn` if it fails."""
+    # Raise `NoDsn` if the application's callable fails or returns no usable DSN.
     # Any failure may be temporary.
     try:
         given: object = source()
@@ -149,14 +142,12 @@ def _describe_source(source: Callable[[], str]) -> str:
 
 
 def connection_parameters(dsn: str, *, lease: float, pooler: bool, name: str, more: str = "") -> dict[str, Any]:
-    """Return the libpq parameters for a new connection, with timeouts derived from `lease` in seconds.
+    """Return the libpq parameters for a new connection: the DSN's own, and timeouts derived from `lease` in seconds.
 
-    A dead peer is noticed within the lease. No statement takes longer than the lease, and no transaction idles longer
-    than half of it. The DSN takes precedence for everything but `target_session_attrs`. With `pooler` no session
-    options are sent: a transaction pooler would refuse them or leak them to other clients, so the role must carry them.
-    `more` is appended to the options.
-
-    They are merged with the parameters in `dsn`."""
+    The DSN takes precedence except for `target_session_attrs`. With `pooler` no session options are sent: a transaction
+    pooler would refuse them or leak them to other clients, so the role must carry them. `more` adds options."""
+    # A dead peer is noticed within the lease. No statement takes longer than the lease, and no transaction idles longer
+    # than half of it.
     whole = max(2, int(lease))
     given = parts(dsn)
     merged: dict[str, Any] = {
@@ -184,9 +175,8 @@ def connection_parameters(dsn: str, *, lease: float, pooler: bool, name: str, mo
 
 
 class BinaryCursor(PlainCursor[Any]):
-    """A cursor that fetches results in binary format, independent of settings such as `DateStyle`.
-
-    It suits poolers, because no startup option is sent."""
+    """A cursor that fetches results in binary format, independent of settings such as `DateStyle`. It suits poolers,
+    because no startup option is sent."""
 
     def __init__(self, connection: Conn, *, row_factory: Any = None) -> None:
         super().__init__(connection, row_factory=row_factory or connection.row_factory)
@@ -206,14 +196,13 @@ def connect(
     """Open a worker's connection in autocommit mode. It is cut if the server does not answer in time.
 
     - `lease`: seconds, from which all timeouts follow
-    - `lent`: an application's code uses the connection. Results are not binary, for types that psycopg reads as text,
-      and without a pooler psycopg prepares statements as by default. On all other connections psycopg prepares none.
+    - `lent`: an application's code uses the connection, so psycopg's defaults hold for results and prepared statements
     - `prepared`: `db.blocking` prepares its statements, if the session really has the options that this needs
     - `limit`: seconds without an answer after which the connection is cut; by default a little more than `lease`
 
-    Raise `PoolerRefused` if a pooler refuses the options, and `OperationalError` if the server cannot be reached.
-
-    Its session is set up, and a deadline watches the connection."""
+    Raise `PoolerRefused` if a pooler refuses the options, and `OperationalError` if the server cannot be reached."""
+    # Results of a lent connection are not binary, for types that psycopg reads as text. Without a pooler, psycopg
+    # prepares statements on it as by default. On all other connections psycopg prepares none.
     more = ("" if lent else f"{ROW_SECURITY_OPTION} ") + (PLAN_OPTIONS if prepared else "")
     conninfo = make_conninfo("", **connection_parameters(dsn, lease=lease, pooler=pooler, name=name, more=more))
     factory, adapters = (PlainCursor[Any], None) if lent else (BinaryCursor, DEFAULTS)
@@ -254,15 +243,13 @@ async def connect_async(dsn: str, *, lease: float, pooler: bool, name: str) -> W
 
 
 def _connect_method(kind: Any, plain: Any) -> Any:
-    """Return the `connect` function of a connection class: psycopg's own or the patched one."""
     # The function that the application has patched is returned if that is wanted.
     return super(plain, kind).connect if is_instrumented else kind.connect
 
 
 def connect_plain(dsn: str, **more: Any) -> Conn:
-    """Open a plain connection in autocommit mode, with no time limit and no options.
-
-    It is for a command or a few statements."""
+    """Open a connection in autocommit mode with no time limit and no options, for a command or a few statements."""
+    # The cursor class is passed too, because an application may have patched psycopg's default one.
     return PlainConnection.connect(dsn, autocommit=True, context=DEFAULTS, cursor_factory=PlainCursor[Any], **more)
 
 

@@ -1,9 +1,8 @@
 """Cut a connection whose server does not answer in time, by shutting down its socket.
 
 A proxy that acknowledges packets and passes none on, or a stopped backend, keeps TCP content, and `statement_timeout`
-is kept by the very peer that hangs. A `Deadline` holds a duplicate of the connection's socket. One watchdog thread per
-process shuts the sockets of overdue statements. The blocking call of libpq then returns, and the connection counts as
-lost. A statement costs two stores to an attribute."""
+is kept by the very peer that hangs. So one watchdog thread per process shuts the sockets of overdue statements. The
+blocking call of libpq then returns, and the connection counts as lost."""
 
 import os
 import socket
@@ -42,10 +41,8 @@ def deadline_for_lease(lease: float) -> float:
 
 
 class Deadline:
-    """A time limit for each SQL statement of a connection, which is cut when a statement takes longer.
-
-    Each statement runs in a `with` block of the object. `limit` is in seconds, `inf` for none. `is_cut` is True after
-    the socket was shut."""
+    """A time limit in seconds (`inf` for none) for each SQL statement of a connection, which is cut when a statement
+    takes longer. Each statement runs in a `with` block of the object. `is_cut` is True after the socket was shut."""
 
     def __init__(self, fd: int | None, limit: float) -> None:
         self.limit = limit
@@ -119,9 +116,7 @@ NO_DEADLINE: Final = Deadline(None, inf)
 
 
 class _Watchdog:
-    """A daemon thread that cuts connections whose SQL statements take too long.
-
-    The thread runs only while the process has deadlines to check."""
+    """A daemon thread that cuts connections with overdue statements. It runs only while there are deadlines."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -158,7 +153,7 @@ _watchdog = _Watchdog()
 
 
 def _reset_watchdog() -> None:
-    """Forget all watched connections in a forked child process."""
+    # This runs in a forked child process.
     # The parent's threads are gone, a lock may be held, and no socket may stay open.
     global _watchdog  # noqa: PLW0603  one a process
     for deadline in list(_watchdog.watched):
@@ -170,10 +165,7 @@ call_in_forked_children(_reset_watchdog)
 
 
 class WatchedConnection(PlainConnection[Any]):
-    """A database connection that is cut if the server does not answer in time.
-
-    It holds the state of its session. Psycopg sends each statement by `wait`; `db.blocking` sends it by libpq's own
-    call."""
+    """A connection that is cut if the server does not answer in time, and that holds the state of its session."""
 
     deadline: Deadline = NO_DEADLINE
     lent: bool = False  # an application's code uses it too, and may change how values are converted
@@ -191,6 +183,7 @@ class WatchedConnection(PlainConnection[Any]):
 
     def wait(self, gen: PQGen[Any], *args: Any, **kwargs: Any) -> Any:
         """Wait for the answer to an SQL statement. Raise `HungError` if the connection was cut after the time limit."""
+        # Psycopg sends each statement through this method. `db.blocking` calls libpq itself.
         # Psycopg's own wait has no such limit. The deadline cuts the connection.
         try:
             with self.deadline:
@@ -207,7 +200,6 @@ class WatchedConnection(PlainConnection[Any]):
             raise
 
     def close(self) -> None:
-        """Close the connection and stop watching it."""
         try:
             super().close()
         finally:
@@ -226,14 +218,12 @@ class WatchedConnection(PlainConnection[Any]):
 
 
 class WatchedAsyncConnection(AsyncPlainConnection[Any]):
-    """An asyncio database connection that is cut if the server does not answer in time.
-
-    The application's code uses the connection too."""
+    """An asyncio connection that is cut if the server does not answer in time. The application uses it too."""
 
     deadline: Deadline = NO_DEADLINE
 
     async def wait(self, gen: PQGen[Any], *args: Any, **kwargs: Any) -> Any:
-        """Wait for the answer to an SQL statement. Raise `HungError` if the connection was cut after the time limit."""
+        # Raise `HungError` if the connection was cut after the time limit.
         # Psycopg's own wait has no such limit. The deadline cuts the connection.
         try:
             with self.deadline:
@@ -254,9 +244,7 @@ def watched(conn: BaseConnection[Any], limit: float) -> Deadline:
 
 
 def of(conn: BaseConnection[Any]) -> Deadline:
-    """Return the time limit of statements on a connection, or `NO_DEADLINE` if it has none.
-
-    It is the deadline that watches the connection."""
+    """Return the time limit of statements on a connection, or `NO_DEADLINE` if it has none."""
     return conn.deadline if isinstance(conn, WatchedConnection | WatchedAsyncConnection) else NO_DEADLINE
 
 

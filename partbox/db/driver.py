@@ -1,11 +1,8 @@
 """Connections and cursors whose methods are psycopg's own, even if an application has replaced them in psycopg.
 
-Tracers wrap `Connection.connect`, which then returns a proxy or a connection whose cursors change the text of each
-statement, as sqlcommenter does. Others replace `Cursor.execute`. `opentelemetry-instrument` and `ddtrace-run` do so
-before partbox is imported. So psycopg's source is executed once more beside the imported modules, and the methods are
-taken from there. The imported modules stay patched, and the application's own connections are traced as ever.
-
-Methods that call `super()` or that a decorator makes are inherited."""
+Tracers such as `opentelemetry-instrument` and `ddtrace-run` replace psycopg's methods before partbox is imported. So
+psycopg's source is executed once more beside the imported modules, and the methods are taken from there. The imported
+modules stay patched, and the application's own connections are traced as ever."""
 
 from collections.abc import Callable
 from importlib.util import find_spec, module_from_spec
@@ -23,6 +20,9 @@ Kind = TypeVar("Kind", bound=type)
 
 def _with_methods_of(module: str) -> Callable[[Kind], Kind]:
     """Return a class decorator that protects a psycopg class from patches by other libraries."""
+    # Tracers wrap `Connection.connect`, which then returns a proxy or a connection whose cursors change the text of
+    # each statement, as sqlcommenter does. Others replace `Cursor.execute`. Methods that call `super()` or that a
+    # decorator makes are inherited.
     # The decorator copies the methods of the base class from a fresh copy of `module`.
     spec = find_spec(module)
     assert spec is not None
@@ -44,27 +44,19 @@ def _with_methods_of(module: str) -> Callable[[Kind], Kind]:
 
 @_with_methods_of("psycopg.cursor")
 class PlainCursor(Cursor[Row]):
-    """A psycopg cursor that keeps its original methods when a library patches psycopg.
-
-    Instrumentation libraries replace the methods of psycopg's class."""
+    """A psycopg cursor that keeps its original methods when a library patches psycopg."""
 
 
 @_with_methods_of("psycopg.cursor_async")
 class AsyncPlainCursor(AsyncCursor[Row]):
-    """A psycopg asyncio cursor that keeps its original methods when a library patches psycopg.
-
-    Instrumentation libraries replace the methods of psycopg's class."""
+    """A psycopg asyncio cursor that keeps its original methods when a library patches psycopg."""
 
 
 @_with_methods_of("psycopg.connection")
 class PlainConnection(Connection[Row]):
-    """A psycopg connection that keeps its original methods when a library patches psycopg.
-
-    Instrumentation libraries replace the methods of psycopg's class. The cursor class is passed to `connect`."""
+    """A psycopg connection that keeps its original methods when a library patches psycopg."""
 
 
 @_with_methods_of("psycopg.connection_async")
 class AsyncPlainConnection(AsyncConnection[Row]):
-    """A psycopg asyncio connection that keeps its original methods when a library patches psycopg.
-
-    Instrumentation libraries replace the methods of psycopg's class."""
+    """A psycopg asyncio connection that keeps its original methods when a library patches psycopg."""

@@ -29,7 +29,7 @@ def session(dsn: Callable[[], str], settings: Settings, name: str) -> Iterator[C
 
 
 def _connect_primary(dsn: str, settings: Settings, name: str) -> Conn:
-    """Connect to the primary server. Raise `SchemaError` if only a standby answers."""
+    # Raise `SchemaError` if only a standby answers.
     # Libpq says just that a session would be read-only, which may have other causes, so a second connection asks for a
     # standby.
     try:

@@ -1,11 +1,7 @@
 """Load the SQL of `sql/` (named queries, numbered migrations, one function per file), fill in names, and run queries.
 
-Another distribution passes the folder of its own named queries as `queries`.
-
-Statements are composed by `psycopg.sql`, never formatted. `{schema}` becomes an identifier, `{sequence}` and `{bell}`
-literals with names of sequences, `{channel}` a literal with the channel of rings. The name of another query becomes
-that query, without its comment. Everything else is a bound parameter. Only an import reads a table with a given name:
-see `sql/queries/imports.sql`."""
+Statements are composed by `psycopg.sql`, never formatted. `{schema}` becomes an identifier, `{sequence}`, `{bell}` and
+`{channel}` become literals, and the name of a query becomes that query. Everything else is a bound parameter."""
 
 import re
 from collections.abc import Callable
@@ -100,6 +96,7 @@ def script(name: str, **parts: compose.Composable) -> bytes:
 @cache
 def query(name: str, schema: str, queries: Path | None = None) -> bytes:
     """Return the SQL of a named query for the schema, ready for parameters."""
+    # Another distribution passes the folder of its own named queries as `queries`.
     # The schema's names are filled in, and percent signs in names are doubled.
     return _composed(_load_queries(queries)[name], _schema_names(schema, "%%")).as_bytes(DEFAULTS)
 
@@ -145,6 +142,7 @@ def one_row(conn: Conn, name: str, schema: str, **values: object) -> tuple[Any, 
 
 def filled_query(name: str, schema: str, **parts: compose.Composable) -> bytes:
     """Return the SQL of a named query with `parts` filled in, ready for parameters."""
+    # Only an import uses this, because it reads a table with a given name: see `sql/queries/imports.sql`.
     # The parts are for placeholders other than the schema's names.
     put = {slot: compose.SQL(part.as_string(DEFAULTS).replace("%", "%%")) for slot, part in parts.items()}
     return _composed(_load_queries()[name], {**_schema_names(schema, "%%"), **put}).as_bytes(DEFAULTS)

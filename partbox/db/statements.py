@@ -1,6 +1,5 @@
 """The text of statements that an application's library runs through its adapter, on the application's own connection.
-
-Each is a function of the schema and caches its text per schema. The types at the end are the connections."""
+Each is a function of the schema and caches its text per schema."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -83,9 +82,7 @@ class _Commits(Protocol):
 
 
 class _DjangoProxy(Protocol):
-    """Django's `connection` object, which passes every attribute on to the real connection.
-
-    It has no `commit` of its own."""
+    """Django's `connection` object, which passes attributes on to the real connection and has no `commit`."""
 
     def __getattr__(self, item: Any, /) -> Any: ...
 

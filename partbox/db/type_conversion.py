@@ -1,9 +1,8 @@
 """Adapters and cursors that convert values as psycopg does by default, independent of an application's adapters.
 
-Adapters belong to the application, which registers them for the process (`psycopg.adapters`) or on the connection that
-it publishes on. A dumper that turns a `list` into jsonb breaks every statement that takes an array, and a loader
-changes the types of results. So our own statements use `DEFAULTS`. Nothing is copied from `psycopg.adapters`, which may
-be changed before partbox is imported."""
+An application may register adapters for the process (`psycopg.adapters`) or on the connection that it publishes on. A
+dumper that turns a `list` into jsonb breaks every statement that takes an array, and a loader changes the types of
+results. So partbox's own statements use `DEFAULTS`."""
 
 import json
 from datetime import UTC, datetime
@@ -27,12 +26,12 @@ class UtcLoader(TimestamptzBinaryLoader):
     """A psycopg loader that returns timestamps (timestamptz) in UTC instead of the session's time zone."""
 
     def load(self, data: Buffer) -> datetime:
-        """Convert a timestamp from PostgreSQL's binary format to a `datetime` in UTC."""
         return super().load(data).astimezone(UTC)
 
 
 def _defaults() -> AdaptersMap:
     """Return a fresh copy of psycopg's default type adapters, with times in UTC."""
+    # Nothing is copied from `psycopg.adapters`, which may be changed before partbox is imported.
     # Psycopg's own functions make the copy. Changes by the application do not affect it.
     made = AdaptersMap()
     postgres.register_default_types(made.types)
@@ -53,32 +52,22 @@ DEFAULTS: Final = _defaults()
 
 
 class OwnCursor(PlainCursor[Row]):
-    """A cursor that ignores the application's changes to type adapters. Rows are tuples.
-
-    It uses psycopg's default type adapters, even on a connection whose adapters the application has changed."""
+    """A cursor that uses psycopg's default type adapters, not the application's. Rows are tuples."""
 
     def __init__(self, connection: Connection[Any]) -> None:
         super().__init__(connection, row_factory=tuple_row)
 
     @property
     def adapters(self) -> AdaptersMap:
-        """The type adapters for partbox's own statements: psycopg's defaults with times in UTC.
-
-        They apply whatever the connection has registered."""
         return DEFAULTS
 
 
 class AsyncOwnCursor(AsyncPlainCursor[Row]):
-    """An asyncio cursor that ignores the application's changes to type adapters. Rows are tuples.
-
-    It uses psycopg's default type adapters, even on a connection whose adapters the application has changed."""
+    """An asyncio cursor that uses psycopg's default type adapters, not the application's. Rows are tuples."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
         super().__init__(connection, row_factory=tuple_row)
 
     @property
     def adapters(self) -> AdaptersMap:
-        """The type adapters for partbox's own statements: psycopg's defaults with times in UTC.
-
-        They apply whatever the connection has registered."""
         return DEFAULTS

@@ -14,8 +14,7 @@ FRESH = 1.5  # seconds for which a partition counts as just moved
 
 
 class ActivityFeed(NewsFeed):
-    """A feed of the demo's news about worker processes, which counts joins, and moves of partitions to another owner.
-    `notify` gets each news item."""
+    """A feed of the demo's news, which counts joins of processes and moves of partitions. `notify` gets each item."""
 
     def __init__(self, roster: Roster, notify: Callable[[NewsItem], None]) -> None:
         super().__init__()
@@ -32,17 +31,15 @@ class ActivityFeed(NewsFeed):
         self.joins = self.moves = 0
 
     def report(self, text: str) -> None:
-        """Add a news item about an event that happened just now."""
         self._notify(self.add(text))
 
     def reset_counts(self, text: str) -> None:
-        """Add a text as a news item, and count joins and moves of partitions from zero again."""
         self.joins = self.moves = 0
         self.report(text)
 
     def report_departure(self, process: Instance, how: str, at: float | None = None) -> None:
-        """Add a news item about how a process goes: the text `how`, with its name in the place of the braces. Its
-        partitions move from the time `at` on, by default from now on."""
+        """Add the text `how` as a news item, with the name of the departing process in the place of the braces."""
+        # The process's partitions move from the time `at` on, by default from now on.
         self._expected.add(process.instance_id)
         if process.partitions:
             self._moving_since = self._moving_since or at or time.monotonic()
@@ -50,8 +47,7 @@ class ActivityFeed(NewsFeed):
 
     @property
     def is_settled(self) -> bool:
-        """True if no partition is moving to another process, and every process has received its first share of
-        partitions."""
+        """True if no partition is moving, and every process has received its first share of partitions."""
         last = self._last
         if self._moving_since is not None or last is None or not _is_settled(last):
             return False
@@ -62,8 +58,8 @@ class ActivityFeed(NewsFeed):
         return frozenset(partition for partition, at in self._moved_at.items() if now - at < FRESH)
 
     def observe(self, cluster: Cluster, at: float) -> None:
-        """Compare an overview with the last one, and add news items about the differences. `at` is the monotonic time
-        of this overview."""
+        """Compare an overview with the last one, and add news items about the differences."""
+        # `at` is the monotonic time of this overview.
         self._roster.add_processes(each.instance_id for each in cluster.instances)
         self._report_joined(cluster, at)
         if self._last is not None:
@@ -97,6 +93,6 @@ class ActivityFeed(NewsFeed):
 
 
 def _is_settled(cluster: Cluster) -> bool:
-    """Return True if every partition is owned by the process that the plan names, and no process is leaving."""
+    # Every partition must be owned by the process that the plan names, and no process may be leaving.
     planned = all(each.owner == each.assignee for each in cluster.partitions)
     return planned and not cluster.unowned and not any(each.draining for each in cluster.instances)

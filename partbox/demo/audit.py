@@ -1,7 +1,5 @@
-"""The record of all deliveries, and its audit: each order's steps in order, none lost, none made up.
-
-All worker processes append to one file. A delivery is a single write of 64 bytes, which never spans two pages. So the
-file has the order in which the handlers ran, across processes, and a killed process leaves no partial delivery."""
+"""The record of all deliveries, and its audit. All worker processes append to one file, by single writes of 64 bytes.
+So the file has the order in which the handlers ran, and a killed process leaves no partial delivery."""
 
 import os
 import struct
@@ -21,9 +19,8 @@ DELIVERY: Final = struct.Struct("<qBBHiqqq24x")
 
 
 class RecordedDelivery(NamedTuple):
-    """One call of the demo's handler, as recorded in a file. `step` counts from 1. `sent` and `handled` are monotonic
-    nanoseconds of this machine. `declined` means that the publishing transaction was rolled back, so that no handler
-    should get the event."""
+    """One recorded call of the demo's handler. `step` counts from 1. `sent` and `handled` are monotonic nanoseconds of
+    this machine. `declined` means that the publishing transaction was rolled back."""
 
     order: int
     step: int
@@ -65,21 +62,16 @@ class DemoRecorder:
 
 
 class _Owner(NamedTuple):
-    """The last process that delivered events of a partition. `after_kill` is True if the process before was killed with
-    work unsaved, so that repeated deliveries are expected."""
-
     epoch: int
     pid: int
     after_kill: bool
 
 
 class DeliveryAudit:
-    """A check of the demo's delivery guarantees: it reads the growing file of recorded deliveries, and counts
-    violations.
-
-    `delivered` counts events, `duplicates` counts further deliveries of the same events, and `unexplained` counts the
-    duplicates without a kill. `out_of_order` counts deliveries whose previous step was never delivered, or whose owner
-    had already been succeeded. `phantoms` were published by transactions that were rolled back."""
+    """A check of the demo's delivery guarantees, which reads the growing file of recorded deliveries and counts
+    violations. `duplicates` counts further deliveries of the same events, `unexplained` those without a kill.
+    `out_of_order` counts deliveries whose previous step was never delivered, or whose owner had already been succeeded.
+    `phantoms` were published by transactions that were rolled back."""
 
     def __init__(self, path: Path) -> None:
         path.touch(0o600)
@@ -100,8 +92,8 @@ class DeliveryAudit:
         self._killed.add(pid)
 
     def read(self) -> list[RecordedDelivery]:
-        """Read the deliveries recorded since the last call, count violations, and return the first delivery of each
-        event among them."""
+        """Read the deliveries recorded since the last call, and return the first delivery of each event."""
+        # Violations are counted.
         data = self._file.read()
         whole = len(data) - len(data) % DELIVERY.size
         # A partially written delivery is read the next time.
@@ -110,8 +102,7 @@ class DeliveryAudit:
         return [each for each in found if self._count_delivery(each)]
 
     def compare_orders(self, orders: Iterable[tuple[int, int]]) -> tuple[int, int, int]:
-        """Compare the deliveries with the shop's own table of `(order, step)`, and return the numbers of events that
-        were published, lost and made up."""
+        """Return the numbers of events published, lost and made up, by the shop's table of `(order, step)`."""
         published = received = 0
         for order, step in orders:
             self._grow_to(order)
@@ -120,7 +111,7 @@ class DeliveryAudit:
         return published, published - received, self.delivered - received
 
     def _count_delivery(self, each: RecordedDelivery) -> bool:
-        """Count a delivery and its violations, and return True if it is the first delivery of its event."""
+        # The result is True for the first delivery of an event.
         if each.declined:
             self.phantoms += 1
             return False
@@ -139,8 +130,7 @@ class DeliveryAudit:
         return True
 
     def _owner(self, each: RecordedDelivery) -> _Owner:
-        """Return the latest known owner of the delivery's partition, which may be a later one than the process that
-        delivered."""
+        # The latest known owner of the partition may be a later one than the process that delivered.
         owner = self._owners.get(each.partition)
         if owner is None or each.epoch > owner.epoch:
             after_kill = owner is not None and owner.pid in self._killed
@@ -157,8 +147,7 @@ WINDOW = 3.0  # seconds
 
 
 class Throughput(NamedTuple):
-    """The demo's counts of all events so far, rates per second, and lags. The rates and `lags` are those of the last
-    seconds, and `rates` is by pid."""
+    """The demo's counts of all events so far, and the rates per second and lags of the last seconds."""
 
     published: int
     published_rate: float
@@ -169,14 +158,12 @@ class Throughput(NamedTuple):
 
     @property
     def pending(self) -> int:
-        """The number of events that are published and not delivered yet. It is never negative, although a delivery may
-        be recorded before its publisher has counted the event."""
+        # A delivery may be recorded before its publisher has counted the event.
         return max(0, self.published - self.delivered)
 
 
 class DeliveryMeter:
-    """A meter of the demo's delivery rates and lags, with monotonic times. Lags are the median and the 99th percentile
-    in seconds, or None if nothing was delivered."""
+    """A meter of the demo's delivery rates and lags, with monotonic times."""
 
     def __init__(self, now: float) -> None:
         self._began = now
@@ -185,8 +172,8 @@ class DeliveryMeter:
         self._lags = array("f")
 
     def read(self, now: float, deliveries: Iterable[RecordedDelivery], published: int) -> Throughput:
-        """Add the deliveries since the last call, and return the present counts, rates and lags. `published` counts all
-        events so far."""
+        """Add the deliveries since the last call, and return the present counts, rates and lags."""
+        # `published` counts all events so far.
         for each in deliveries:
             self._recent.append(each)
             self._lags.append(each.lag)
@@ -207,8 +194,7 @@ class DeliveryMeter:
         )
 
     def lags(self) -> tuple[float, float] | None:
-        """Return the delivery lags of the whole run in seconds (median, 99th percentile), or None before the first
-        delivery."""
+        """Return the median and the 99th percentile of all lags in seconds, or None before the first delivery."""
         return _percentiles(self._lags)
 
 

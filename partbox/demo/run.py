@@ -45,8 +45,7 @@ ACT_PAUSE = 4.0
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """The arguments of the demo. `rate` is in events per second. `seconds` is 0 for a run until Ctrl-C. `dsn` is None
-    for an embedded database."""
+    """The arguments of the demo. `seconds` is 0 for a run until Ctrl-C. `dsn` is None for an embedded database."""
 
     seconds: float = 0.0
     processes: int = 4
@@ -56,8 +55,8 @@ class DemoPlan:
 
 
 def run_demo(plan: DemoPlan, out: TextIO) -> Summary:
-    """Run the demo, show it on `out`, and remove all of its processes, files and schemas afterwards. Raise PartboxError
-    or psycopg.Error if the demo cannot go on."""
+    """Run the demo, show it on `out`, and remove all of its processes, files and schemas afterwards."""
+    # PartboxError or psycopg.Error is raised if the demo cannot go on.
     require_workers()
     screen = Screen(out)
     with Interrupts() as interrupts:
@@ -71,8 +70,7 @@ def run_demo(plan: DemoPlan, out: TextIO) -> Summary:
 
 
 class Churn:
-    """A sequence of kills, additions and removals of the demo's worker processes. It acts only while no partition is
-    moving, so that each act can be seen by itself."""
+    """A sequence of kills, additions and removals of the demo's worker processes."""
 
     def __init__(self, supervisor: Supervisor, processes: int, feed: ActivityFeed, audit: DeliveryAudit) -> None:
         self._supervisor = supervisor
@@ -84,7 +82,7 @@ class Churn:
         self.kills = self.leaves = 0
 
     def act_if_due(self, cluster: Cluster, elapsed: float) -> None:
-        """Kill, add or remove a worker process if the time for the next act has come."""
+        # Nothing happens while a partition is moving, so that each act can be seen by itself.
         if elapsed >= self._due and self._feed.is_settled and len(cluster.instances) == self._wanted:
             self._due = elapsed + ACT_PAUSE
             next(self._acts)(cluster)
@@ -160,8 +158,7 @@ class _Demo:
         self._feed.report(served)
 
     def _serve(self) -> str:
-        """Serve the demo's live page, with the same letters for processes as on the terminal, if possible, and return a
-        news text about it."""
+        # The page has the same letters for processes as the terminal. The result is a news text about the page.
         try:
             check_installed()
             from partbox.dashboard import from_roster, standalone
@@ -174,7 +171,7 @@ class _Demo:
         return f"live page: {self._page}"
 
     def _await_processes(self) -> bool:
-        """Wait until the worker processes deliver. Return False if the demo ends first."""
+        # The result is False if the demo ends before the worker processes deliver.
         asked = self._interrupts.asked
         processes = self._plan.processes
         ready = self._wait(
@@ -185,7 +182,7 @@ class _Demo:
         return ready
 
     def _open_shop(self) -> None:
-        """Open the demo's shop, which publishes events. The demo's counts start here."""
+        # The demo's counts start here.
         self._opened = True
         self._began = time.monotonic()
         self._meter = DeliveryMeter(self._began)
@@ -234,7 +231,6 @@ class _Demo:
         return self._interrupts.wait_until(check, seconds, given_up, self._check, FRAME_PAUSE)
 
     def _check(self) -> None:
-        """Raise the error that has ended the demo's shop or its worker processes, if there is one."""
         if self._shop.failure is not None:
             raise self._shop.failure
         if self._supervisor.failure is not None or not self._supervisor.running:
@@ -244,7 +240,6 @@ class _Demo:
         return _log_tail(self._folder / LOG, 1) or "they gave no reason"
 
     def _stop(self) -> None:
-        """End the demo's clerks, its live page and its worker processes, whether the demo succeeded or not."""
         self._shop.close()
         self._serving.close()
         self._supervisor.stop()

@@ -19,9 +19,8 @@ MAX_BACKLOG = 0.5
 
 
 class Shop:
-    """The demo's publisher: a shop whose clerks work concurrently on the same orders. An order's row lock serialises
-    competing clerks. `rate` is in events per second. `published` counts committed events, `rolled_back` counts events
-    that no handler may get."""
+    """The demo's publisher: a shop whose clerks work concurrently on the same orders. `rate` is in events per second.
+    `published` counts committed events, `rolled_back` counts events that no handler may get."""
 
     def __init__(self, outbox: Outbox, rate: float) -> None:
         self._outbox = outbox
@@ -35,7 +34,6 @@ class Shop:
         self.failure: Exception | None = None
 
     def open(self) -> None:
-        """Create the table of the demo's shop and start its clerks, which publish events."""
         with psycopg.connect(self._outbox.dsn, autocommit=True) as conn:
             conn.execute(query("demo_shop", self._schema), {})
         for clerk in self._clerks:
@@ -49,8 +47,7 @@ class Shop:
                 clerk.join()
 
     def orders(self) -> list[tuple[int, int]]:
-        """Return the last step of each order from the shop's own table, as `(order, step)`, to compare with the
-        deliveries."""
+        """Return the last step of each order from the shop's own table, as `(order, step)`."""
         with psycopg.connect(self._outbox.dsn, autocommit=True) as conn:
             return conn.execute(query("demo_orders", self._schema), {}).fetchall()
 
@@ -66,7 +63,7 @@ class Shop:
             self._closing.set()
 
     def _advance_order(self, conn: Conn) -> None:
-        """Perform the next step of one order, and publish its event in the same transaction."""
+        # The event of the step is published in the same transaction. An order's row lock serialises competing clerks.
         with self._lock:
             order_id = random.choice(self._open) if len(self._open) >= OPEN_ORDERS else None
         declined = order_id is not None and random.random() < DECLINED

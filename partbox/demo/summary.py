@@ -15,9 +15,8 @@ CUT_SHORT = 130
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The result of a demo run: counts of events, and lags in milliseconds, None if nothing was delivered. `published`
-    is by the shop's table, `delivered` by the handlers' records. `made_up` events were delivered although rolled back.
-    `cut_short` means that the last events were not awaited."""
+    """The result of a demo run. `published` is by the shop's table, `delivered` by the handlers' records. `made_up`
+    events were delivered although rolled back. `cut_short` means that the last events were not awaited."""
 
     published: int
     delivered: int
@@ -38,7 +37,6 @@ class Summary:
 
     @property
     def ok(self) -> bool:
-        """True if the demo run kept every delivery guarantee."""
         return not (self.out_of_order or self.made_up or (self.lost and not self.cut_short))
 
     @property
@@ -71,7 +69,6 @@ class Summary:
         return summary_table([*counts, ("lag", *lag)])
 
     def verdict(self) -> Text:
-        """Return one line that says that the demo run kept the delivery guarantees, or names the broken ones."""
         if self.ok and not self.cut_short:
             return Text("published = delivered, 0 out of order", style="bold green")
         if self.ok:

@@ -27,9 +27,8 @@ TOTALS = 7  # lines
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The state of the demo at one moment, for drawing. `elapsed` is None until the shop opens. `seconds` is 0 for a
-    run without an end. `moved` are partitions that have just changed owner. `page` is the address of the live page, if
-    there is one."""
+    """The state of the demo at one moment. `elapsed` is None until the shop opens. `seconds` is 0 for a run without an
+    end. `moved` are partitions that have just changed owner. `page` is the address of the live page."""
 
     elapsed: float | None
     seconds: float
@@ -44,7 +43,6 @@ class Frame:
 
 
 def render_demo(frame: Frame, width: int, height: int) -> RenderableType:
-    """Draw the whole view of the demo as text for a terminal of this width and height."""
     roomy, beside = width >= ROOMY, width >= BESIDE
     room, taken = (height, SIDE) if beside else (height - SIDE, 2 * SIDE)
     most = max(2, max(room - 6, SIDE) - TOTALS - 2)
@@ -76,7 +74,6 @@ def render_demo(frame: Frame, width: int, height: int) -> RenderableType:
 
 
 def line(frame: Frame) -> str:
-    """Return the state of the demo in one line, for output to a pipe."""
     owners = [f"{frame.roster.badge(each.instance_id).letter} {each.partitions}" for each in frame.cluster.instances]
     events = frame.events
     lags = f"lag p50 {_ms(events.lags[0])}, p99 {_ms(events.lags[1])}" if events.lags else "lag -"
@@ -89,7 +86,6 @@ def line(frame: Frame) -> str:
 
 
 def local_time(happening: NewsItem) -> str:
-    """Return the local time of day of a news item, as a prefix of the item's text."""
     return f"{happening.at.astimezone():%H:%M:%S}  "
 
 
@@ -140,8 +136,7 @@ FOR_PIPES = 300  # columns
 
 
 class Screen:
-    """An output of the demo's frames and news. `show` is called inside `live()`, and `print_happening` and `report` at
-    any time."""
+    """An output of frames and news. `show` is called inside `live()`, the other methods at any time."""
 
     def __init__(self, out: TextIO) -> None:
         console = Console(file=out, highlight=False)
@@ -154,8 +149,7 @@ class Screen:
         return self._live or nullcontext()
 
     def show(self, frame: Frame) -> None:
-        """Draw the state of the demo on a terminal. On other outputs, print its numbers in one line if the next line is
-        due."""
+        """Draw the demo on a terminal. On other outputs, print its numbers in one line if the next line is due."""
         if self._live is not None:
             self._live.update(render_demo(frame, *self._console.size), refresh=True)
         elif frame.elapsed is not None and frame.elapsed >= self._due:
@@ -163,7 +157,7 @@ class Screen:
             self.report(line(frame))
 
     def print_happening(self, happening: NewsItem) -> None:
-        """Print a news item. On a terminal nothing is printed, because the next frame shows the item."""
+        # On a terminal nothing is printed, because the next frame shows the item.
         if self._live is None:
             self.report(f"{local_time(happening)}{happening.text}")
 

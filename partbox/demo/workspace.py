@@ -21,9 +21,9 @@ DATA: Final = "db"
 
 @contextmanager
 def workspace(dsn: str | None, schema: str, options: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """Create a temporary folder and a migrated schema, yield the DSN and the folder, and remove both at the end.
-    Without `dsn`, the database is a server in the folder, with these `options`. Raise SettingsError if the schema
-    exists in a user's database."""
+    """Create a temporary folder and a migrated schema, yield the DSN and the folder, and remove both at the end. Raise
+    SettingsError if the schema exists in a user's database."""
+    # Without `dsn`, the database is a server in the folder, with these `options`.
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder("demo"))
         if dsn is None:
@@ -50,7 +50,6 @@ def refuse_existing(conn: Conn, schema: str, program: str) -> None:
 
 
 def drop(conn: Conn, schema: str) -> None:
-    """Drop the database schema with everything in it, if it exists."""
     conn.execute(query("workspace_drop", schema), {})
 
 

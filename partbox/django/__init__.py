@@ -1,6 +1,5 @@
-"""The Django app `partbox.django`: migrations, workers, admin, checks, and a backend for Django's tasks.
-
-The rest of partbox imports nothing of it, and this module imports nothing of Django."""
+"""The Django app `partbox.django`: migrations, workers, admin, checks, and a backend for Django's tasks. The rest of
+partbox imports nothing of it, and this module imports nothing of Django."""
 
 from typing import TYPE_CHECKING
 

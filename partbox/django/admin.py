@@ -49,7 +49,6 @@ class RecordAdmin(ReadOnly):
 
     @admin.display(description="headers")
     def shown_headers(self, record: Record) -> Any:
-        """Return the headers of an event record with secrets masked."""
         return record.headers and masked_headers(record.headers)
 
     def get_queryset(self, request: HttpRequest) -> Any:
@@ -62,8 +61,7 @@ class RecordAdmin(ReadOnly):
         return ("headers",) if _sees_payloads(request) else ("headers", "payload")
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest) -> bool:
-        """Refuse filters by payload and headers, which a URL of the admin page can ask for: they would reveal a value
-        guess by guess."""
+        # A URL of the admin page can filter by payload and headers, which would reveal a value guess by guess.
         if lookup.partition("__")[0] in ("payload", "headers") and not _sees_payloads(request):
             return False
         return bool(super().lookup_allowed(lookup, value, request))
@@ -106,13 +104,11 @@ class DeadAdmin(ReadOnly):
 
     @admin.display(description="error", ordering="error")
     def shown_error(self, record: Dead) -> str | None:
-        """Return the error of a dead record with secrets masked, which an import or an older version may have
-        stored."""
+        # An import or an older version may have stored secrets in the error.
         return masked_or_none(record.error)
 
     @admin.display(description="traceback")
     def shown_traceback(self, record: Dead) -> str | None:
-        """Return the traceback of a dead record with secrets masked."""
         return masked_or_none(record.traceback)
 
     def get_queryset(self, request: HttpRequest) -> Any:
@@ -133,8 +129,7 @@ class DeadAdmin(ReadOnly):
         self._act_on_each(request, queryset, outbox().dead.discard, "discarded")
 
     def _act_on_each(self, request: HttpRequest, queryset: Any, act: Callable[..., int], done: str) -> None:
-        """Perform an action on the chosen dead records one by one, in the order of the log. Failures are shown and
-        skipped."""
+        # The records are in the order of the log. Failures are shown and skipped.
         number = 0
         with outbox().acting_as(request.user.get_username()):
             for record in queryset.order_by("record_id"):
@@ -153,14 +148,13 @@ def _sees_payloads(request: HttpRequest) -> bool:
 
 
 def _has_permission(request: HttpRequest, permission: str) -> bool:
-    """Return True if the user of the request has the permission for an action. Without an outbox there are no
-    actions."""
+    # Without an outbox there are no actions.
     return config().outbox is not None and bool(request.user.has_perm(f"partbox.{permission}"))
 
 
 def _subscription(request: HttpRequest) -> str:
-    """Return the subscription that the list of dead records shows, also on the page of a record that was opened from
-    the list."""
+    """Return the subscription that the list of dead records shows."""
+    # The page of a record that was opened from the list keeps the subscription of the list.
     name = SubscriptionFilter.parameter_name
     kept = parse_qs(request.GET.get("_changelist_filters", "")).get(name, [DEFAULT])
     return str(request.GET.get(name) or kept[0])

@@ -10,8 +10,7 @@ class PartboxConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Set up partbox when Django starts: make Django's database the default DSN of outboxes in this process, and
-        register the system checks."""
+        # Django's database becomes the default DSN of the outboxes in this process.
         from partbox.db import connect
         from partbox.django import checks, database
 

@@ -25,8 +25,7 @@ def register() -> None:
 
 
 def check_outbox(app_configs: Sequence[Any] | None = None, **_: Any) -> Messages:
-    """Check, as a Django system check, that the database is PostgreSQL, and that the outbox can be imported and uses
-    the migrated schema."""
+    """Check that the database is PostgreSQL, and that the outbox can be imported and uses the migrated schema."""
     return [*_outbox_messages()]
 
 
@@ -60,8 +59,6 @@ def _outbox_messages() -> Iterator[checks.CheckMessage]:
 
 
 def _transaction_messages(outbox: Outbox) -> Iterator[checks.CheckMessage]:
-    """Return warnings of handlers that run in a transaction that Django's ORM does not share: the ORM refuses to write
-    inside of it."""
     others = ("True", "sqlalchemy")
     names = [row.handler for row in outbox.handlers.table() if row.options.get("transactional") in others]
     if names:
@@ -74,8 +71,8 @@ def _transaction_messages(outbox: Outbox) -> Iterator[checks.CheckMessage]:
 
 
 def check_database(databases: Sequence[str] | None = None, **_: Any) -> Messages:
-    """Check that the schema in the database has the version of this partbox. A mismatch is only a warning, because
-    `migrate` runs the checks before it migrates."""
+    """Check that the schema in the database has the version of this partbox."""
+    # A mismatch is only a warning, because `migrate` runs the checks before it migrates.
     chosen = config()
     if chosen.database not in (databases or ()):
         return []
@@ -95,8 +92,7 @@ def check_database(databases: Sequence[str] | None = None, **_: Any) -> Messages
 
 
 def check_requests(app_configs: Sequence[Any] | None = None, **_: Any) -> Messages:
-    """Return, for Django's `check --deploy`, the information that views publish only inside a transaction of their
-    own."""
+    """Return a message for Django's `check --deploy` unless ATOMIC_REQUESTS gives each view a transaction."""
     given = settings.DATABASES.get(config().database, {})
     if given.get("ATOMIC_REQUESTS"):
         return []

@@ -30,8 +30,8 @@ class Config:
 
 
 def config() -> Config:
-    """Return the present values of the Django setting PARTBOX. The schema is by default that of the environment and of
-    partbox.toml."""
+    """Return the present values of the Django setting PARTBOX. Raise ImproperlyConfigured if one is wrong."""
+    # The schema is by default that of the environment and of partbox.toml.
     given = getattr(settings, "PARTBOX", {})
     if not isinstance(given, Mapping):
         raise ImproperlyConfigured(f"PARTBOX is a {type(given).__name__}: make it a dict with {', '.join(_WRONG)}")
@@ -46,15 +46,15 @@ def config() -> Config:
 
 
 def table(name: str) -> str:
-    """Return the name of a partbox table with its schema for `db_table` of a Django model. Django does not change names
-    in quotes."""
+    """Return the name of a partbox table with its schema, for `db_table` of a Django model."""
+    # Django does not change names in quotes.
     schema = config().schema.replace('"', '""')
     return f'"{schema}"."{name}"'
 
 
 def import_outbox() -> Outbox:
-    """Import the outbox that the Django setting `PARTBOX["OUTBOX"]` names, and return it as the application has made
-    it. Raise ImproperlyConfigured if that fails."""
+    """Import and return the outbox that the Django setting PARTBOX names. Raise ImproperlyConfigured if that fails."""
+    # Unlike `load_outbox`, this function returns the outbox as the application has made it.
     target = config().outbox
     if not target:
         raise ImproperlyConfigured('PARTBOX has no "OUTBOX": name it, such as "shop.outbox:outbox"')

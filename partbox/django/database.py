@@ -18,8 +18,7 @@ _NAMES = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "hos
 
 
 def connection() -> Any:
-    """Return Django's connection to the database of the outbox. Raise ImproperlyConfigured unless the database is
-    PostgreSQL."""
+    """Return Django's connection to the outbox's database. Raise ImproperlyConfigured unless it is PostgreSQL."""
     alias = config().database
     try:
         found = connections[alias]
@@ -37,8 +36,8 @@ def connection() -> Any:
 
 
 def dsn() -> str:
-    """Return the DSN of the database that Django uses for the outbox, in a test that of the test database. Options
-    unknown to libpq are left out."""
+    """Return the DSN of the database that Django uses for the outbox, in a test that of the test database."""
+    # Options unknown to libpq are left out.
     given = connection().settings_dict
     options = given.get("OPTIONS") or {}
     known = {each.keyword.decode() for each in Conninfo.get_defaults()}

@@ -12,8 +12,7 @@ __all__ = ["ModelEventsMixin"]
 
 
 class ModelEventsMixin(EventsMixin):
-    """A mixin for Django models with a list of `events`: `save` and `delete` publish the collected events in their
-    transaction.
+    """A mixin for Django models: `save` and `delete` publish the events in the list `events`, in their transaction.
 
         class Order(ModelEventsMixin, models.Model): ...
 

@@ -19,9 +19,8 @@ _load_lock = RLock()
 class FreshConnections:
     """An interceptor that gives handlers Django connections that are neither broken nor older than CONN_MAX_AGE.
 
-    All `async def` handlers share the connections of the thread in which `sync_to_async` runs. Old connections are
-    closed there only while no handler runs, because a handler that ends would close the cursor that another one reads
-    from, as in `aiterator()`. Broken connections are closed at once."""
+    All `async def` handlers share the connections of one thread. Old connections are closed there only while no handler
+    runs, because another handler may read from a cursor, as in `aiterator()`. Broken ones are closed at once."""
 
     _running: ClassVar[set["FreshConnections"]] = set()
 
@@ -49,15 +48,14 @@ class FreshConnections:
 
 
 def _close_old() -> None:
-    """Close old connections as Django does after a request, except inside a transaction around the handler (of a test
-    or a worker)."""
+    # Django does the same after a request. Inside a transaction around the handler, of a test or a worker, the
+    # connection stays.
     for conn in connections.all(initialized_only=True):
         if not conn.in_atomic_block:
             conn.close_if_unusable_or_obsolete()
 
 
 def _close_broken() -> None:
-    """Close Django's connections that a failed statement has left unusable."""
     for conn in connections.all(initialized_only=True):
         if conn.errors_occurred and not conn.in_atomic_block and not conn.is_usable():
             conn.close()

@@ -11,9 +11,8 @@ from partbox.django.conf import table
 
 
 class Json(models.JSONField):
-    """A Django model field of the PostgreSQL type json, decoded by psycopg (Django's own field has jsonb and decodes by
-    itself). Filters compare as jsonb, because json has no operators. Values that are read are not cast, because jsonb
-    cannot hold U+0000."""
+    """A Django field of the PostgreSQL type json, decoded by psycopg. Filters compare as jsonb, because json has no
+    operators. Values that are read are not cast, because jsonb cannot hold U+0000."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         return value
@@ -27,7 +26,6 @@ class Json(models.JSONField):
 
 
 def _as_jsonb(expression: Any, *before: Any) -> Callable[..., Any]:
-    """Return the database expression with its column cast to jsonb."""
     return lambda lhs, *others: expression(*before, Cast(lhs, models.JSONField()), *others)
 
 

@@ -12,9 +12,8 @@ from partbox.errors import SchemaError
 
 
 class Upgrade(Operation):
-    """A Django migration operation that upgrades the schema, on the alias of PARTBOX only, if it is below `version`. It
-    goes to this program's version at once, because the functions are those of the newest version. Later migrations find
-    nothing to do."""
+    """A Django migration operation that upgrades a schema below `version`, on the alias of PARTBOX only. It goes to
+    this program's version, because the functions are those of that version. Later migrations find nothing to do."""
 
     reduces_to_sql = False
     reversible = False

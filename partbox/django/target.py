@@ -1,6 +1,5 @@
-"""The outbox of a Django project as commands and worker processes import it: `partbox.django.target:outbox`.
-
-A worker process starts as a new program, and finds Django's settings by DJANGO_SETTINGS_MODULE."""
+"""The outbox of a Django project as commands and worker processes import it: `partbox.django.target:outbox`. A worker
+process starts as a new program, and finds Django's settings by DJANGO_SETTINGS_MODULE."""
 
 import django
 from django.apps import apps

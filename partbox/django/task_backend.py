@@ -29,8 +29,7 @@ STATUS = {"done": base.TaskResultStatus.SUCCESSFUL, "dead": FAILED, "discarded":
 
 class PartboxBackend(BaseTaskBackend):
     """A backend that runs Django's tasks as events of an outbox. OPTIONS are the options of a handler, such as
-    max_attempts, and `subscription`. A result's id names the record, so that the key of the log finds it. Return values
-    of tasks are not kept."""
+    max_attempts, and `subscription`. A result's id names the record. Return values of tasks are not kept."""
 
     supports_defer = True
     supports_async_task = True
@@ -81,8 +80,7 @@ def _task_error(error: str, trace: str | None) -> Any:
 
 
 def register(outbox: Outbox) -> None:
-    """Register a handler with the outbox for each partbox backend in Django's setting TASKS, so that the worker runs
-    its tasks."""
+    """Register a handler with the outbox for each partbox backend in Django's setting TASKS."""
     for alias, given in settings.TASKS.items():
         backend = import_string(given["BACKEND"])
         if isinstance(backend, type) and issubclass(backend, PartboxBackend):
@@ -90,8 +88,7 @@ def register(outbox: Outbox) -> None:
 
 
 class Runner:
-    """The outbox handler that runs all Django tasks of a backend. A task that raises is retried by the handler's
-    policy."""
+    """The handler that runs all Django tasks of a backend. A task that raises is retried by the handler's policy."""
 
     def __init__(self, alias: str) -> None:
         self.alias = alias

@@ -1,6 +1,5 @@
-"""Conversion of task calls to events and back.
-
-Tasks are Django's own from version 6 on, and before those of the package django-tasks, which has the same names."""
+"""Conversion of task calls to events and back. Tasks are Django's own from version 6 on, and before those of the
+package django-tasks, which has the same names."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC
@@ -31,14 +30,14 @@ PREFIX = "django.task"
 
 
 def aggregate_type(alias: str) -> str:
-    """Return the aggregate type of the events of a Django task backend, by which its handler receives all of its
-    tasks."""
+    """Return the aggregate type of a Django task backend's events, by which its handler receives all of its tasks."""
     return f"{PREFIX}.{alias}"
 
 
 def event(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Event:
-    """Convert a call of a Django task into an event, with the path of the function as its type. Raise TypeError for
-    arguments that are not JSON, which TaskResult would refuse only after the event is committed."""
+    """Convert a call of a Django task into an event. Raise TypeError for arguments that are not JSON."""
+    # The type of the event is the path of the function. TaskResult would refuse the arguments only after the event is
+    # committed.
     payload = {"args": normalize_json(list(args)), "kwargs": normalize_json(dict(kwargs)), "queue": task.queue_name}
     at = task.run_after
     if at is not None and timezone.is_naive(at):

@@ -1,7 +1,7 @@
 """A backend for Django's tasks: `TASKS = {"default": {"BACKEND": "partbox.django.tasks.PartboxBackend"}}`.
 
-Celery, Dramatiq and others import the module `tasks` of each installed app, and all modules in it if it is a package.
-So this is a separate module, which needs django-tasks only when the backend is used."""
+Celery and others import the module `tasks` of each installed app. So this is a separate module, which needs
+django-tasks only when the backend is used."""
 
 from typing import TYPE_CHECKING, Any
 

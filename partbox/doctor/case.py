@@ -23,10 +23,8 @@ UNFINISHED_STATES = ("retrying", "deferred", "held", "ready")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A snapshot of an outbox's statistics, which the checks of `partbox doctor` examine.
-
-    `before` holds the statistics of some seconds earlier, or None if no second look was needed. `skew` is the number of
-    seconds by which this host's clock is ahead of the database's."""
+    """A snapshot of an outbox's statistics for the checks. `before` holds those of some seconds earlier, or None if no
+    second look was needed. `skew` is the number of seconds by which this host's clock is ahead of the database's."""
 
     schema: str
     evidence: Evidence
@@ -36,20 +34,15 @@ class Case:
 
     @property
     def clusters(self) -> tuple[Cluster, ...]:
-        """The statistics of all subscriptions. Empty if they could not be read.
-
-        They include the processes and partitions of each subscription."""
+        """The statistics of all subscriptions with their processes and partitions. Empty if they were not read."""
         return self.evidence.overview.clusters if self.evidence.overview else ()
 
     def ago(self, seconds: float | None) -> datetime | None:
-        """Return the time `seconds` before the outbox was examined, or None if unknown.
-
-        It is unknown if the moment of the examination or `seconds` is unknown."""
+        """Return the time `seconds` before the examination, or None if that moment or `seconds` is unknown."""
         now = self.evidence.overview
         return None if now is None or seconds is None else now.at - timedelta(seconds=seconds)
 
     def command(self, text: str, subscription: str | None = None, *arguments: str, options: Sequence[str] = ()) -> str:
-        """Format a partbox command line in backticks, with the options for this schema and subscription."""
         return command(text, self.schema, subscription, *arguments, options=options)
 
     def node(self, process: Instance) -> str:
@@ -59,7 +52,6 @@ class Case:
         return next(known, {}).get(process.instance_id, process.node)
 
     def process(self, process: Instance) -> str:
-        """Describe a worker process as text: pid, node, last heartbeat, lease and number of partitions."""
         heartbeat = f"heartbeat {age(process.heartbeat_age)} ago (lease {age(process.lease)})"
         owns = counted(process.partitions, "partition")
         return f"process {process.pid} on {self.node(process)}, {heartbeat}, {owns}"
@@ -78,9 +70,7 @@ class Case:
 
 
 class Severity(StrEnum):
-    """The severity of a problem that `partbox doctor` reports: problem, warning or note.
-
-    The members are ordered, the worst first."""
+    """The severity of a problem that `partbox doctor` reports. The members are ordered, the worst first."""
 
     # Events wait or are lost until somebody acts. The exit code is 1.
     PROBLEM = "problem"
@@ -94,10 +84,9 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem that `partbox doctor` has found: a summary, the evidence and the remedies.
-
-    The summary is one sentence. Remedies have their commands in backticks. `cause` is the name of the check, `since` is
-    None if the beginning is unknown, and `subscription` is None if the finding concerns all subscriptions."""
+    """A problem that `partbox doctor` has found. `summary` is one sentence, and commands in `remedy` are in backticks.
+    `cause` is the name of the check. `since` is None if the beginning is unknown, and `subscription` is None if the
+    finding concerns all subscriptions."""
 
     severity: Severity
     summary: str
@@ -109,10 +98,8 @@ class Finding:
 
 
 class Symptom(NamedTuple):
-    """A problem as a check function of `partbox doctor` yields it, before the check's name is added.
-
-    A `severity` of None stands for the first severity of the check. `lasts` is the number of seconds since the trouble
-    began."""
+    """A problem as a check function yields it. A `severity` of None stands for the first severity of the check. `lasts`
+    is the number of seconds since the trouble began."""
 
     summary: str
     evidence: tuple[str, ...] = ()
@@ -128,10 +115,8 @@ ClusterCheck = Callable[[Case, Cluster], Iterable[Symptom]]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check of `partbox doctor` for one kind of problem.
-
-    `judge` is None for a cause that raises an error before any data is read. `meaning` is the text for the
-    documentation."""
+    """A check of `partbox doctor` for one kind of problem. `meaning` is the text for the documentation. `judge` is None
+    for a cause that raises an error before any data is read."""
 
     name: str
     severities: tuple[Severity, ...]
@@ -146,8 +131,14 @@ class Check:
 
 def check(name: str, *severities: Severity) -> Callable[[CheckFunction], Check]:
     """Decorate a function as a check of `partbox doctor`."""
-    # The function's docstring becomes the meaning in the documentation. The first of the severities is the default.
-    return lambda judge: Check(name, severities, " ".join((getdoc(judge) or "").split()), judge)
+    # The first of the severities is the default.
+    return lambda judge: Check(name, severities, _meaning(judge), judge)
+
+
+def _meaning(judge: CheckFunction) -> str:
+    """Return the meaning of a check for the documentation: its docstring without "Report that"."""
+    text = " ".join((getdoc(judge) or "").removeprefix("Report that ").split())
+    return text[:1].upper() + text[1:]
 
 
 def subscription_check(name: str, *severities: Severity) -> Callable[[ClusterCheck], Check]:
@@ -171,7 +162,7 @@ def healthy(findings: Iterable[Finding]) -> bool:
 
 
 def group_by(found: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """Group items by the value of the function `key`. Keys and items keep their order."""
+    # Keys and items keep their order.
     groups: dict[K, list[T]] = {}
     for each in found:
         groups.setdefault(key(each), []).append(each)
@@ -192,14 +183,11 @@ def starting_processes(cluster: Cluster) -> list[Instance]:
 
 
 def waiting(cluster: Cluster) -> int:
-    """Return the number of a subscription's records that still have to be delivered.
-
-    They are pending records, and parked ones that are not finished: workers deliver them now or soon."""
+    """Return the number of a subscription's records that workers deliver now or soon, pending or parked."""
     return cluster.pending + sum(cluster.parked.get(state, 0) for state in UNFINISHED_STATES)
 
 
 def unowned_partitions(cluster: Cluster) -> list[PartitionStats]:
-    """Return the partitions that no registered worker process owns."""
     instance_ids: set[UUID] = {each.instance_id for each in cluster.instances}
     return [each for each in cluster.partitions if each.owner not in instance_ids]
 

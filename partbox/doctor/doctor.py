@@ -34,9 +34,7 @@ SEVERITY_ORDER = tuple(Severity)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of `partbox doctor`: the problems found, the worst first, and whether the outbox is healthy.
-
-    `checks` are the names of all checks that were made."""
+    """The result of `partbox doctor`. The worst findings come first. `checks` names all checks that were made."""
 
     schema: str
     at: datetime
@@ -66,7 +64,6 @@ def judge(case: Case) -> list[Finding]:
 
 
 def report(schema: str, findings: Sequence[Finding]) -> Report:
-    """Build the report of `partbox doctor` from its findings, dated now."""
     checks = tuple(check.name for check in CHECKS)
     return Report(schema, datetime.now(UTC), healthy(findings), tuple(findings), checks)
 
@@ -85,7 +82,6 @@ def _build_case(
 
 
 def _needs_second_look(seen: Overview) -> bool:
-    """Return True if the outbox must be read again after some seconds, to tell lasting problems from passing ones."""
     # A second look tells a handover from a partition that nobody takes, a burst from a growing backlog, and records
     # that just became visible from records that have waited.
     return any(
@@ -98,7 +94,7 @@ def _needs_second_look(seen: Overview) -> bool:
 
 
 def _clock_skew(evidence: Evidence, before: float, after: float) -> float:
-    """Return the minimal number of seconds by which this host's clock is ahead of the database's."""
+    # The result is the minimal number of seconds by which this host's clock is ahead of the database's.
     # The database's clock was read between the local times `before` and `after`.
     if evidence.server is None:
         return 0.0

@@ -9,9 +9,7 @@ LONG_TRANSACTION = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The thresholds of `partbox doctor` that depend on the settings of the outbox.
-
-    The other thresholds are constants. `transaction` is the longest time for which a transaction may stay open."""
+    """The thresholds of `partbox doctor` that depend on the settings of the outbox. The others are constants."""
 
     transaction: float = LONG_TRANSACTION
     lease: float = 6.0
@@ -71,7 +69,6 @@ GONE_LEASES = 3  # leases after which a dead process should have been buried
 
 
 def limits_of(settings: Settings, transaction: float) -> Limits:
-    """Return the thresholds of `partbox doctor` for the given settings."""
     # `transaction` is the longest time for which a transaction may stay open.
     same = ("lease", "max_parked", "max_waiting", "retain_done", "purge_interval", "pooler", "bell")
     given = {name: getattr(settings, name) for name in same}

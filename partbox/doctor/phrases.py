@@ -37,7 +37,6 @@ def statement_text(query: str | None) -> str:
 
 
 def session(each: OpenSession) -> str:
-    """Describe a database session as text: pid, user, application, address and last statement."""
     parts = [f"user {each.user}"] if each.user else []
     parts += [f"application {in_short(each.application, 60)}"] if each.application else []
     parts += [f"from {each.address}"] if each.address else []
@@ -55,10 +54,8 @@ def end_session_text(pid: int, application: str | None) -> str:
 
 
 def quote_name(name: str) -> str:
-    """Quote a name as an SQL identifier, if necessary."""
     return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else '"' + name.replace('"', '""') + '"'
 
 
 def sql_literal(text: str) -> str:
-    """Quote a text as an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"

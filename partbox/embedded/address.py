@@ -1,8 +1,5 @@
-"""The DSN `embedded:` or `embedded:./some/folder`, which names a server that partbox starts at first use.
-
-All processes that name a folder share its server. The first process starts the server, and the last one stops it at its
-exit. Each process holds a lock that disappears with the process, so a killed process counts as gone. If the last
-process is killed, the server runs until the next process that uses it exits."""
+"""The DSN `embedded:` or `embedded:./some/folder`. All processes that name a folder share its PostgreSQL server: the
+first process starts the server, and the last one stops it at its exit."""
 
 import atexit
 import os
@@ -23,6 +20,8 @@ _locks_guard = threading.Lock()
 def resolve(dsn: str) -> str:
     """Convert a DSN into one that libpq understands. If it is an embedded one (`embedded:`), start its server, which
     then runs at least until this process exits. Raise PartboxError if the server cannot run."""
+    # Each process holds a lock that disappears with the process, so a killed process counts as gone. If the last
+    # process is killed, the server runs until the next process that uses the server exits.
     if not dsn.startswith(PREFIX):
         return dsn
     server = Server(folder(dsn))
@@ -36,14 +35,14 @@ def resolve(dsn: str) -> str:
 
 
 def folder(dsn: str) -> Path:
-    """Return the data folder that a DSN such as `embedded:FOLDER` names. A relative one is below the current folder."""
+    """Return the data folder that a DSN such as `embedded:FOLDER` names, relative to the current folder."""
     path = dsn.removeprefix(PREFIX)
     return Path(path).expanduser().resolve() if path else default_folder()
 
 
 def default_folder() -> Path:
-    """Return the data folder of the DSN `embedded:` without a path: in the user's state folder, or in the system's for
-    root."""
+    """Return the data folder of the DSN `embedded:` without a path."""
+    # The folder is in the user's state folder, or in the system's for root.
     if os.geteuid() == 0:
         return server_user.STATE / "db"
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"

@@ -1,7 +1,5 @@
-"""Other processes of this machine, and locks between processes on files.
-
-A lock disappears with its holder, however the holder ends. Windows has no fcntl and no embedded server, but this module
-must still import there."""
+"""Other processes of this machine, and locks on files, which disappear with their holders. Windows has no fcntl and no
+embedded server, but this module must still import there."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,7 +21,6 @@ def arguments(pid: int) -> list[str]:
 
 
 def is_stopped(pid: int) -> bool:
-    """Return True if the process with this pid is stopped (by SIGSTOP or a debugger)."""
     return _ask_process(pid, psutil.Process.status, None) in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 
@@ -37,8 +34,7 @@ def is_alive(pid: int) -> bool:
 
 @contextmanager
 def lock_file(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on the file `path`, which is created if missing, inside the `with` block. It excludes
-    other processes, and other threads of this process too."""
+    """Lock a file, which is created if missing, inside the `with` block, against other processes and other threads."""
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -52,8 +48,7 @@ def lock_shared(path: Path) -> IO[bytes]:
 
 
 def try_lock_alone(file: IO[bytes]) -> bool:
-    """Try to make the shared lock of `lock_shared` exclusive without waiting. Return False if others hold the lock
-    too."""
+    """Make the shared lock of `lock_shared` exclusive without waiting. Return False if others hold it too."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

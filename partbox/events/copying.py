@@ -49,9 +49,7 @@ _JSON_ATOMS: Final = frozenset((str, int, float, bool, type(None)))
 
 
 class BorrowedPayload:
-    """A wrapper of a payload that needs no copy.
-
-    The payload is written to the database before its owner can change it."""
+    """A wrapper of a payload that is not copied, because it is written before its owner can change it."""
 
     __slots__ = ("payload",)
 

@@ -1,13 +1,5 @@
-"""Declare classes as event types with `@partbox.event`.
-
-    @partbox.event(aggregate_type="Order", key="order_id", version=2)
-    class OrderPlaced(BaseModel):
-        order_id: int
-        total: Decimal
-
-The declaration belongs in the domain module, and needs no outbox. `event_types()` returns all declarations that have
-been imported.
-"""
+"""Declare classes as event types, for example by `@partbox.event(aggregate_type="Order", key="order_id", version=2)`.
+The declaration belongs in the domain module, and needs no outbox."""
 
 import sys
 from collections.abc import Callable
@@ -36,10 +28,8 @@ _classes: dict[str, type] = {}
 
 @dataclass(frozen=True, slots=True)
 class EventType:
-    """The declaration of a class as an event type.
-
-    `key` selects the aggregate id of an instance, and `tenant` its tenant id. None means that there is none. `version`
-    counts from 1."""
+    """The declaration of a class as an event type. `key` selects the aggregate id of an instance, and `tenant` its
+    tenant id. None means that there is none. `version` counts from 1."""
 
     name: str
     cls: type
@@ -49,9 +39,7 @@ class EventType:
     version: int
 
     def aggregate_id(self, event: Any) -> Identity:
-        """Return the aggregate id of an event instance. Raise PublishError if it is None or unreadable.
-
-        The aggregate id is the key of the events that stay in order."""
+        """Return the aggregate id of an event instance. Raise PublishError if it is None or unreadable."""
         assert self.key is not None
         found: Identity | None = _choose(self.key, event, f"the key of {self.name}")
         if found is None:

@@ -61,9 +61,7 @@ class Decoder(Protocol):
 
 
 class ProcessState:
-    """A holder of the object that a worker process's lifespan yields.
-
-    All events of the process offer it as `state`."""
+    """A holder of the object that a worker process's lifespan yields, which events offer as `state`."""
 
     __slots__ = ("value",)
 
@@ -75,9 +73,7 @@ STATELESS = ProcessState()
 
 
 class ClaimContext(NamedTuple):
-    """The values common to all events that a process receives while it owns a partition.
-
-    Examples are the subscription and the fencing number."""
+    """The values common to all events that a process receives while it owns a partition, such as the subscription."""
 
     epoch: int
     subscription: str
@@ -86,10 +82,8 @@ class ClaimContext(NamedTuple):
 
 
 class DeliveredEvent(Generic[Payload_co]):
-    """The event that a handler receives. Fields are decoded on access.
-
-    The payload of a `DeliveredEvent[OrderPlaced]` is an OrderPlaced. `record` is the row as read from the log.
-    `partbox.events.record` names its columns."""
+    """The event that a handler receives. Fields are decoded on access. A `DeliveredEvent[OrderPlaced]` has an
+    OrderPlaced as payload. `record` is the row as read from the log, with the columns of `partbox.events.record`."""
 
     __slots__ = ("_claim", "_payload", "attempt", "ignored", "limit_key", "parked", "record")
 
@@ -203,9 +197,7 @@ class DeliveredEvent(Generic[Payload_co]):
         return event
 
     def within(self, process: ProcessState) -> "DeliveredEvent[Payload_co]":
-        """Return a copy of the event whose `state` belongs to the given process.
-
-        It is the lifespan object of the process."""
+        """Return a copy of the event whose `state` is the lifespan object of the given process."""
         event: DeliveredEvent[Payload_co]
         event = DeliveredEvent(self.record, self._claim._replace(process=process), self.attempt, self.parked)
         event._payload = self._payload
@@ -222,11 +214,9 @@ class DeliveredEvent(Generic[Payload_co]):
     def payload_as(self, model: type[T]) -> T:
         """Return the payload as an instance of a dataclass, pydantic model, msgspec.Struct or attrs class.
 
-        `model` can also be any other type that pydantic can validate. Raise PayloadError if the payload does not fit.
-
-        The stored form is read: from JSON, even a strict model accepts texts for times, UUIDs and Decimals. A payload
-        of an older version of an event class is first converted by `outbox.upcast`. Raise NewerVersionError if the
-        version is newer than the class."""
+        `model` can also be another type that pydantic can validate. From JSON, even a strict model accepts texts for
+        times, UUIDs and Decimals. A payload of an older version is first converted by `outbox.upcast`. Raise
+        PayloadError if the payload does not fit, and NewerVersionError if its version is newer than the class."""
         # Imported late, because the libraries behind it take long to load.
         from partbox.events.reading import read_payload
 
@@ -265,9 +255,8 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def available_at(self) -> datetime | None:
-        """The time (UTC) before which the event was not to be delivered, or None without a delay.
-
-        `deliver_after` also sets it."""
+        """The time (UTC) before which the event was not to be delivered, or None without a delay. `deliver_after` also
+        sets it."""
         return None if self.record[AVAILABLE_AT] is None else _to_datetime(self.record[AVAILABLE_AT])
 
     @property
@@ -277,9 +266,7 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def occurred_at(self) -> datetime:
-        """The time (UTC) at which the event occurred.
-
-        The publisher gave it, or else it is the database's time at publish."""
+        """The time (UTC) at which the event occurred, by the publisher, or else the database's time at publish."""
         return _to_datetime(self.record[OCCURRED_AT])
 
     @property

@@ -50,9 +50,7 @@ _CLASSLESS: Final = frozenset((dict, list, str, int, float, bool, bytes, type(No
 
 @dataclass(frozen=True, slots=True, init=False)
 class Event:
-    """An immutable event to publish. Raises PublishError for invalid fields.
-
-    Events copy their inputs.
+    """An immutable event to publish, which copies its inputs. Raises PublishError for invalid fields.
 
     An instance of a class declared with `@partbox.event` is a complete event: the class determines the event type, the
     aggregate type and the version, and selects the aggregate id and the tenant id. Fields that are given take
@@ -61,12 +59,12 @@ class Event:
     application/json is JSON text.
 
     `deliver_after` (timedelta, seconds, "5m") counts from the database's clock at publish. `available_at` is a time.
-    Without `aggregate_id`, the event has no order. Next to an `aggregate_type`, the `aggregate_id` may be left out, but
-    must not be None, which would be the id of an object that is not saved yet. An int or a UUID is stored as text.
-    Names have at most 255 characters, ids at most 8 KiB. `occurred_at` is the database's time by default. Among all
-    events with the same `idempotency_key` (1 to 255 characters), only the first is published, for as long as keys are
-    kept. `version` is the version of the payload's class. Readers treat an event without a version as version 1. Two
-    events are equal if all their fields are equal. The hash is the hash of `event_id`."""
+    `occurred_at` is the database's time by default. Without `aggregate_id`, the event has no order. Next to an
+    `aggregate_type`, the `aggregate_id` may be left out, but must not be None, which would be the id of an object that
+    is not saved yet. An int or a UUID is stored as text. Names have at most 255 characters, ids at most 8 KiB. Among
+    all events with the same `idempotency_key` (1 to 255 characters), only the first is published, for as long as keys
+    are kept. `version` is the version of the payload's class. Readers treat an event without a version as version 1.
+    Two events are equal if all their fields are equal. The hash is the hash of `event_id`."""
 
     event_type: str
     payload: Any = field(repr=False)
@@ -134,9 +132,8 @@ class Event:
         return hash(self.event_id)
 
     def with_headers(self, more: Mapping[str, str]) -> "Event":
-        """Return a copy of the event with additional headers. Raise PublishError if they are invalid.
-
-        Headers that the event already has stay. The additional headers do not count against the event's limit."""
+        """Return a copy of the event with more headers, which do not count against the limit. Headers that the event
+        already has stay. Raise PublishError if the headers are invalid."""
         same = object.__new__(Event)
         for name in self.__slots__:
             _set_field(same, name, getattr(self, name))

@@ -8,25 +8,19 @@ _numbers = count(1)
 
 
 def next_number() -> int:
-    """Draw a number higher than the numbers of all events gathered in entities' lists so far.
-
-    It counts the lists of this process."""
+    """Draw a number higher than the numbers of all events gathered in this process so far."""
     return next(_numbers)
 
 
 class NumberedEvent(NamedTuple):
-    """An event gathered by an entity, with a number that orders it.
-
-    The events of several entities are published in the order of their numbers."""
+    """An event gathered by an entity, with a number by which the events of several entities are ordered."""
 
     number: int
     event: Any
 
 
 class EventList(MutableSequence[Any]):
-    """A list in which an entity gathers events, and which remembers the order across entities' lists.
-
-    It remembers the order in which events were added, also relative to other entities' lists. An EventList is equal to
+    """A list in which an entity gathers events, and which remembers their order across entities' lists. It is equal to
     a plain list of the same events. `on_event` is called with the list whenever an event is added."""
 
     __slots__ = ("_gathered", "on_event")
@@ -62,9 +56,7 @@ class EventList(MutableSequence[Any]):
         return repr(list(self))
 
     def __reduce__(self) -> Any:
-        """Let the list be copied or pickled with its events.
-
-        Their numbers and `on_event` are left out."""
+        # A copied or pickled list has the events without their numbers and `on_event`.
         return EventList, (list(self),)
 
     def insert(self, index: int, value: Any) -> None:
@@ -90,9 +82,7 @@ class EventList(MutableSequence[Any]):
 
 
 class EventsMixin:
-    """A mixin that gives each instance `events`, a list for events about the instance.
-
-    Instances have the list however they were created or loaded.
+    """A mixin that gives each instance `events`, a list for events about it, however it was created or loaded.
 
     `partbox.sqlalchemy.collect` publishes the events before the commit. `partbox.django.events.ModelEventsMixin`
     publishes them when the model is saved. The mixin needs no constructor and no library."""

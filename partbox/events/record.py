@@ -1,7 +1,6 @@
-"""The columns of a record as read from the log: a row is a plain tuple, and these constants are the indexes.
-
-A named index costs no more than a number, whereas a named tuple would cost three times as much per record. UUIDs are 16
-bytes, times are 8 bytes (big-endian microseconds since 2000-01-01 UTC), and JSON is its text in bytes."""
+"""The columns of a record as read from the log. A row is a plain tuple with these constants as indexes, because a named
+tuple would cost three times as much. UUIDs are 16 bytes, times are 8 bytes (big-endian microseconds since 2000-01-01
+UTC), and JSON is its text in bytes."""
 
 import struct
 from collections import defaultdict
@@ -65,9 +64,7 @@ def list_incomplete(rows: Sequence[Row]) -> list[Row]:
 
 
 def lacks_names(row: Row) -> bool:
-    """Return True if a log row was read without its names (such as the event type).
-
-    They are large. Without names, the record cannot be used."""
+    """Return True if a log row was read without its names (such as the event type) and cannot be used."""
     return row[EVENT_TYPE] is None
 
 
@@ -79,15 +76,8 @@ class PartitionRows(NamedTuple):
 
 
 class PageStats:
-    """A summary of a poll's log rows: the rows by partition, the event types, and special rows.
-
-    It says whether rows are delayed or incomplete.
-
-    The facts are gathered while the rows are created, because each later access to a row has to go to memory.
-
-    `by_partition` has the rows of each partition in the order in which they came. `types` are the event types.
-    `has_incomplete` is True if a row has parts left out. `has_delayed` is True if a row has a time before which it does
-    not run."""
+    """A summary of a poll's log rows: the rows of each partition, in order, and the event types. `has_incomplete` is
+    True if a row has parts left out, `has_delayed` if a row has a time before which it does not run."""
 
     __slots__ = ("by_partition", "has_delayed", "has_incomplete", "types")
 
@@ -99,6 +89,7 @@ class PageStats:
 
     def add(self, rows: Sequence[Row]) -> None:
         """Add more log rows, if there are any, to the summary."""
+        # The facts are gathered while the rows are created, because each later access to a row has to go to memory.
         if not rows:
             return
         types = [*map(_event_type, rows)]
@@ -114,8 +105,6 @@ class PageStats:
 
 
 def row_bytes(row: Row) -> int:
-    """Return the bytes of memory that the large columns of a log row take.
-
-    They are the payload and headers, and the part of the names beyond the usual size."""
+    """Return the bytes of memory of a log row's payload and headers, and of its names beyond the usual size."""
     data = sum(len(row[at]) for at in (PAYLOAD, PAYLOAD_BYTES, HEADERS) if row[at] is not None)
     return data + max(0, sum(getsizeof(row[at]) for at in _NAMES if row[at] is not None) - USUAL_NAME_BYTES)

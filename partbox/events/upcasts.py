@@ -1,8 +1,7 @@
 """Upcasts: functions that convert the stored payload of one version into the payload of the next.
 
-Upcasts are registered by the event type and the version from which they lead. A payload of version 1 for a class of
-version 3 goes through the upcasts from 1 and from 2. A missing step is an error, because fields may keep their names
-and change their meaning."""
+A payload of version 1 for a class of version 3 goes through the upcasts from 1 and from 2. A missing step is an error,
+because fields may keep their names and change their meaning."""
 
 from collections.abc import Callable
 from typing import Any

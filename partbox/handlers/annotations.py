@@ -1,8 +1,7 @@
 """Resolve the annotations of a handler's parameters, as far as possible.
 
-A module may postpone its annotations (`from __future__ import annotations`), or import a type only for its type
-checker. A name that Python cannot find is looked up among names that are usual in handlers, and the class of the
-registration."""
+A name that Python cannot find, for example because only the type checker imports it, is looked up among names that are
+usual in handlers, and the class of the registration."""
 
 import inspect
 import sys
@@ -29,13 +28,10 @@ POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITI
 
 
 class Annotations:
-    """The signature of a handler or provider function, with the types of its parameters.
+    """The signature of a handler or provider function, with the annotated types of its parameters.
 
-    The types are resolved from the parameters' annotations.
-
-    Raises ValueError for a builtin without a signature.
-
-    `cls` is the class that a handler is registered for, or None. `label` names the function in errors."""
+    Raise ValueError for a builtin without a signature. `cls` is the class that a handler is registered for, or None.
+    `label` names the function in errors."""
 
     def __init__(self, call: Callable[..., Any], cls: type | None, label: str) -> None:
         self._call = call

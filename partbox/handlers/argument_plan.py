@@ -1,9 +1,6 @@
 """Plan the arguments of a handler by its annotations, at registration.
 
-A handler may ask for the event, for its payload as a class, or for both, and for more:
-
-    def f(event)                                   the event as it is published: most handlers, no adapter needed
-    def f(event: DeliveredEvent)                   the same
+    def f(event)                                   the event as it is published, also for `event: DeliveredEvent`
     def f(event: DeliveredEvent[OrderPlaced])      the event, with an OrderPlaced as its payload
     def f(order: OrderPlaced)                      the payload
     def f(order: OrderPlaced, event: DeliveredEvent)        both, in any order
@@ -12,9 +9,8 @@ A handler may ask for the event, for its payload as a class, or for both, and fo
 
 A batch handler takes lists instead, such as `list[OrderPlaced]`. A transactional handler takes its connection or
 session after these arguments. A handler that is registered for a class may ask for a base class of it, or for a union
-with it. A handler that is registered for a name may ask for any class of the four kinds, even if it is not an event
-class.
-"""
+with it. A handler that is registered for a name may ask for any dataclass, pydantic model, msgspec Struct or attrs
+class."""
 
 import inspect
 import types
@@ -40,9 +36,7 @@ UNKNOWN_STATE: Any = EMPTY
 
 
 class EventPart(Enum):
-    """The forms of an event that a handler's parameter can receive.
-
-    They are the event, the event with a typed payload, and the payload alone."""
+    """The forms of an event that a handler's parameter can receive."""
 
     EVENT = "the event"
     TYPED_EVENT = "the event, with the class as its payload"
@@ -51,10 +45,8 @@ class EventPart(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ArgumentPlan:
-    """The plan by which the arguments of a handler are made from an event.
-
-    It has the class of the payload (`model`, or None), the form of the event for each parameter, and further needs such
-    as dependencies."""
+    """The plan by which a handler's arguments are made from an event: the class of the payload (`model`, or None), the
+    form of the event for each parameter, and further needs such as dependencies."""
 
     model: Any
     parts: tuple[EventPart, ...]
@@ -62,9 +54,7 @@ class ArgumentPlan:
 
     @property
     def trailing_arg(self) -> int:
-        """The position of the handler's parameter that follows the event: the connection or session.
-
-        It is counted among the positional parameters."""
+        """The position, among the positional parameters, of the connection or session that follows the event."""
         return len(self.parts) if self.needs is None else self.needs.trailing_arg
 
     def of(self, event: DeliveredEvent) -> list[Any]:
@@ -86,10 +76,8 @@ def _form_value(part: EventPart, event: DeliveredEvent, payload: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class HandlerInput:
-    """The facts of a registration that decide which arguments a handler gets.
-
-    They are its event type by name, and the class if it was given as a class. `trailing_arg` is the name of the
-    argument that follows, a connection or session, or None. `is_batch` is True if the event parameters take lists."""
+    """The facts of a registration that decide which arguments a handler gets. `cls` is the class if the event type was
+    given as a class. `trailing_arg` is the name of the connection or session argument, or None."""
 
     event_type: str
     cls: type | None
@@ -130,9 +118,8 @@ def plan_arguments(call: Call, handler_input: HandlerInput, state: Any = UNKNOWN
 
 @dataclass(frozen=True, slots=True)
 class _ParameterReader:
-    """A reader of a handler's annotations, which decides the argument for each parameter.
-
-    `dependencies` are the parameters that providers fill, by name."""
+    """A reader of a handler's annotations, which decides the argument for each parameter. `dependencies` are the
+    parameters that providers fill, by name."""
 
     annotations: Annotations
     handler_input: HandlerInput
@@ -212,9 +199,8 @@ class _ParameterReader:
 
 
 def _can_be_state(cls: type) -> bool:
-    """Return True if a parameter of this class may ask for the lifespan's state.
-
-    It is not an event class, a builtin, or a connection or session of transactional handlers."""
+    """Return True if a parameter of this class may ask for the lifespan's state."""
+    # An event class, a builtin, or a connection or session of transactional handlers cannot be the state.
     room = cls.__module__.partition(".")[0]
     is_lent = room in ("psycopg", "sqlalchemy", "sqlmodel") and cls.__name__.endswith(("Connection", "Session"))
     return room != "builtins" and not is_lent and event_type_of(cls) is None

@@ -29,8 +29,6 @@ U = TypeVar("U")
 class HandlerBase:
     """The fields of a registered handler that do not depend on settings, such as its function and event type.
 
-    Another is its subscription.
-
     `call` takes an event, or a list of events if `max_size` is given, or the arguments in `argument_plan`. A list has
     at most `per_key` events of one key. `aggregate_type` None means any. `close` is awaited when the worker ends, if an
     async handler ran. `observed_by`, which sinks have, is called with the handler's name and its observers before the
@@ -51,15 +49,12 @@ class HandlerBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler(HandlerBase):
-    """A registered handler with all its options filled in, as the worker uses it.
-
-    Options come from the registration or the settings.
+    """A registered handler with all its options filled in, from the registration or the settings.
 
     `call` takes an event in any case, and after it the connection or session of its `transaction`, unless that is
     Django's. The call returns an outcome, or an awaitable of an outcome if `is_async`. `max_attempts` None means no
     limit. `timeout` is in seconds, None means none. `circuit` has the errors that say that the downstream is away,
-    beside DownstreamUnavailable; None means no circuit. `limit` is the declared limit. `newer` returns the outcome of
-    an event that is too new for the handler."""
+    beside DownstreamUnavailable; None means no circuit. `newer` returns the outcome of an event that is too new."""
 
     is_async: bool
     retry: RetryPolicy
@@ -80,9 +75,8 @@ class Handler(HandlerBase):
 
 
 class Row(NamedTuple):
-    """A row of the routing table, which shows the handler of one event type.
-
-    `options` has the options that differ from the settings, as text."""
+    """A row of the routing table, which shows the handler of one event type. `options` has the options that differ from
+    the settings, as text."""
 
     subscription: str
     event_type: str
@@ -95,16 +89,14 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration(HandlerBase):
-    """A handler as it was registered, before settings fill in its options.
-
-    Plain data without locks, so that it can be sent to spawned processes."""
+    """A handler as it was registered, before settings fill in its options. It is plain data without locks, so that it
+    can be sent to spawned processes."""
 
     options: Mapping[str, Any]
     handler_input: HandlerInput | None = None
 
     @property
     def key(self) -> tuple[str, str, str | None]:
-        """The subscription, event type and aggregate type of the handler."""
         # No two registrations share all three.
         return self.subscription, self.event_type, self.aggregate_type
 
@@ -206,9 +198,7 @@ def _describe_event(event: Any) -> str:
 
 
 class Routes(dict[tuple[str, str], T]):
-    """The mapping of events to the handlers of one subscription.
-
-    It is looked up for each record: `routes[event_type, aggregate_type]`.
+    """The mapping of events to the handlers of one subscription: `routes[event_type, aggregate_type]`.
 
     `registered` is keyed by event type (`"*"` for every type) and aggregate type (None for any). The most specific
     match wins: (type, aggregate type), then (type, any), then ("*", aggregate type), then ("*", any), then `default`.
@@ -228,7 +218,6 @@ class Routes(dict[tuple[str, str], T]):
 
     @property
     def default(self) -> T:
-        """The fallback handler, which receives events that match no registered handler."""
         return self._default
 
     def all(self) -> list[T]:

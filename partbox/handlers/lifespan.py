@@ -1,6 +1,4 @@
-"""The lifespan of an outbox, which creates the state of the handlers and closes it.
-
-A process enters its lifespan before the first handler, and leaves it after the last."""
+"""The lifespan of an outbox, which a process enters before the first handler and leaves after the last."""
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -17,9 +15,8 @@ LifespanFunction = Callable[[], Iterator[Any] | AsyncIterator[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Lifespan:
-    """The application's startup and shutdown code, as a generator function that yields once.
-
-    It opens the state of handlers, yields it, and closes it. `state` is the class that it is annotated to yield."""
+    """The application's startup and shutdown code: a generator function that opens the state of handlers, yields it
+    once, and closes it. `state` is the class that the function is annotated to yield."""
 
     call: LifespanFunction
     is_async: bool
@@ -31,9 +28,7 @@ class Lifespan:
 
 
 def lifespan_of(function: Any) -> Lifespan:
-    """Check a generator function and return it as the lifespan (startup and shutdown code) of an outbox.
-
-    It takes no arguments. RegistrationError is raised for anything else."""
+    """Return a generator function without arguments as a lifespan. Raise RegistrationError for anything else."""
     is_async = inspect.isasyncgenfunction(function)
     if not is_async and not inspect.isgeneratorfunction(function):
         named = f"{name_of(function)} ({place_of(function)})" if callable(function) else repr(function)

@@ -14,15 +14,13 @@ VALUES = "_values"  # a name that no provider asks for
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """The recipe for the arguments of a handler that needs more than its event.
-
-    The arguments are indices into the available values.
+    """The recipe for the arguments of a handler that needs more than its event, as indices into the available values.
 
     The available values are the state, the values of the event, the trailing arguments, and the values of providers, in
     this order. `positions` are the positional arguments, `keywords` the keyword arguments, `dependencies` the providers
     by parameter. Providers may take the names in `given`. `trailing_arg` is the position of the last parameter that
-    neither a provider nor the state fills. `state` is the class of the state if the handler asks for it. `is_guess`: no
-    lifespan that yields this class is registered yet."""
+    neither a provider nor the state fills. `state` is the class of the state if the handler asks for it. `is_guess` is
+    True while no lifespan that yields this class is registered."""
 
     positions: tuple[int, ...]
     keywords: Mapping[str, int]
@@ -42,9 +40,8 @@ class Needs:
 
 
 def split_arguments(signature: inspect.Signature, numbers: Mapping[str, int]) -> tuple[tuple[int, ...], dict[str, int]]:
-    """Split a handler's numbered parameters into positional and keyword arguments.
-
-    They are positional until the first parameter without a number."""
+    """Split a handler's numbered parameters into positional and keyword arguments."""
+    # Parameters are positional until the first parameter without a number.
     positions: list[int] = []
     for name, parameter in signature.parameters.items():
         if parameter.kind not in POSITIONAL or name not in numbers:
@@ -55,10 +52,8 @@ def split_arguments(signature: inspect.Signature, numbers: Mapping[str, int]) ->
 
 
 def supply_arguments(handler: Call, needs: Needs, *, is_async: bool, is_batch: bool) -> Call:
-    """Wrap a handler so that it also receives the application's state and its dependencies.
-
-    They are the state of the lifespan and the values of dependency providers. The returned function takes an event,
-    or a list of events, then the values of the event's parameters and the trailing arguments."""
+    """Wrap a handler so that it also receives the lifespan's state and the values of dependency providers. The wrapper
+    takes an event, or a list of events, then the values of the event's parameters and the trailing arguments."""
     state_of = _state_of_first if is_batch else _state
     if needs.dependencies:
         return _inject_providers(handler, needs, state_of, is_async=is_async)

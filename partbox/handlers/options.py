@@ -19,9 +19,7 @@ CircuitErrors = type[BaseException] | str | Sequence[type[BaseException] | str]
 
 
 class Options(TypedDict, total=False):
-    """The keyword options that a handler can be registered with.
-
-    Options that are left out follow the settings.
+    """The keyword options that a handler can be registered with. Options that are left out follow the settings.
 
     `on_error(event, error, attempt)` is called before the retry policy; it returns `Done`, `Ignore`, `RetryAfter`,
     `Dead`, or None to let the policy decide. A `transactional` handler takes `(event, connection)`, with "sqlalchemy"
@@ -67,9 +65,8 @@ def check_options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def check_batch_size(value: Any, where: str) -> int:
-    """Check the maximum length of a batch handler's list and return it. Raise RegistrationError below 1.
-
-    It must be a whole number."""
+    """Return the maximum length of a batch handler's list. Raise RegistrationError unless it is a whole number from
+    1."""
     if type(value) is int and value >= 1:
         return value
     raise RegistrationError(f"max_size of {where} cannot be {value!r}: give a whole number from 1")

@@ -1,9 +1,5 @@
-"""The registry of handlers, interceptors, the dead-letter hook and the lifespan.
-
-A handler takes one event: a function, an `async def`, or an object whose `handle` is such a function. A handler is
-registered for an event type (`"*"` for every type) and an aggregate type (None for any) of one subscription.
-
-Registrations are plain data without locks, so that they can be sent to spawned processes."""
+"""The registry of handlers, interceptors, the dead-letter hook and the lifespan. A handler is registered for an event
+type (`"*"` for every type) and an aggregate type (None for any) of one subscription."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -32,10 +28,8 @@ AnyLifespan = TypeVar("AnyLifespan", bound=LifespanFunction)
 
 
 class Registrar:
-    """A mixin with the methods and decorators that register handlers.
-
-    A wrong or duplicate registration raises RegistrationError and changes nothing. An outbox registers in its
-    `handlers`, which have the same methods."""
+    """A mixin with the methods and decorators that register handlers. A wrong or duplicate registration raises
+    RegistrationError and changes nothing. An outbox registers in its `handlers`, which have the same methods."""
 
     @property
     def _registry(self) -> "Handlers":
@@ -48,14 +42,12 @@ class Registrar:
         subscription: str = "default",
         **options: Unpack[Options],
     ) -> Callable[[AnyHandler], AnyHandler]:
-        """Register the decorated function as the handler of an event type.
+        """Register the decorated function as the handler of an event type, where `"*"` stands for every type.
 
-        The type `"*"` stands for every type, an aggregate type of None for any.
-
-        The decorated function stays as it is. A class under `@partbox.event` stands for its name. The handler receives
-        the arguments that its annotations ask for: the class, a `DeliveredEvent` of the class, both in two parameters,
-        or the event as it is published. A handler may also ask for the state of the lifespan, and for `Annotated[T,
-        Depends(provider)]` of fast-depends."""
+        An aggregate type of None stands for any. A class under `@partbox.event` stands for its name. The handler
+        receives the arguments that its annotations ask for: the class, a `DeliveredEvent` of the class, both in two
+        parameters, or the event as it is published. A handler may also ask for the state of the lifespan, and for
+        `Annotated[T, Depends(provider)]` of fast-depends. The decorated function stays as it is."""
         given = event_type, aggregate_type, subscription
         return _decorator("on", event_type, lambda handler: self.register(handler, *given, **options))
 
@@ -95,19 +87,17 @@ class Registrar:
         self._registry.add(_registration(handler, event_type, aggregate_type, subscription, options, max_size))
 
     def intercept(self, interceptor: AnyHandler) -> AnyHandler:
-        """Add an interceptor, which runs around each call of every handler.
-
-        It runs inside the interceptors added before. The package `partbox.interceptors` describes the forms of
-        interceptors."""
+        """Add an interceptor, which runs around each call of every handler, inside the interceptors added before. The
+        package `partbox.interceptors` describes the forms of interceptors."""
         interceptors.check(interceptor)
         self._registry.interceptors += (interceptor,)
         return interceptor
 
     def on_dead_letter(self, hook: AnyHandler) -> AnyHandler:
-        """Register the decorated function to be called with each dead event (an event that is not tried again).
+        """Register the decorated function as the dead-letter hook: `hook(event)` or `hook(event, error)`.
 
-        This is the dead-letter hook: `hook(event)` or `hook(event, error)`. It is called at least once for each dead
-        event. A second hook raises RegistrationError."""
+        The hook is called at least once for each dead event (an event that is not tried again). A second hook raises
+        RegistrationError."""
         where = f"{name_of(hook)} ({place_of(hook)})" if callable(hook) else repr(hook)
         if not callable(hook) or not (takes(hook, 1) or takes(hook, 2)):
             raise RegistrationError(f"{where} must take the event, or the event and the text of its error")
@@ -119,12 +109,11 @@ class Registrar:
     def lifespan(self, function: AnyLifespan) -> AnyLifespan:
         """Register the decorated generator function as the startup and shutdown code of each worker process.
 
-        It opens the state of the handlers, yields it once, and closes it, in each process that delivers events.
-
-        The function is sync or async and takes no arguments. Each process that delivers runs it up to its yield before
-        the first handler, and the rest after the last handler. An async function runs in the event loop of the async
-        handlers. The state is `event.state`. A handler with a parameter of the class that the function is annotated to
-        yield receives the state there. A second lifespan raises RegistrationError."""
+        The function is sync or async, takes no arguments, and yields the state of the handlers once. Each process that
+        delivers runs it up to its yield before the first handler, and the rest after the last handler. An async
+        function runs in the event loop of the async handlers. The state is `event.state`. A handler with a parameter of
+        the class that the function is annotated to yield receives the state there. A second lifespan raises
+        RegistrationError."""
         lifespan = lifespan_of(function)
         if (first := self._registry.process_lifespan) is not None:
             raise RegistrationError(
@@ -135,9 +124,7 @@ class Registrar:
 
 
 class Handlers(Registrar):
-    """The registry of one outbox: its handlers, interceptors, observers and hooks.
-
-    The hooks are the dead-letter hook and the process lifespan."""
+    """The registry of one outbox: its handlers, interceptors, observers, dead-letter hook and lifespan."""
 
     def __init__(self) -> None:
         self._registered: dict[tuple[str, str, str | None], Registration] = {}
@@ -189,9 +176,7 @@ class Handlers(Registrar):
         )
 
     def names(self, subscription: str, settings: "Settings") -> tuple[list[str], list[str]]:
-        """Return the names of a subscription's handlers, and the names of the sinks among them.
-
-        They are two lists. Sinks are handlers that send events to another system."""
+        """Return two lists: the names of a subscription's handlers, and the names of the sinks among them."""
         handlers = self.routes(subscription, settings).all()
         return [each.name for each in handlers], [each.name for each in handlers if each.observed_by is not None]
 
@@ -319,7 +304,6 @@ def _plan_registration(registration: Registration, lifespan: Lifespan | None) ->
 
 
 def _decorator(name: str, event_type: Any, register: Callable[[Any], None]) -> Callable[[AnyHandler], AnyHandler]:
-    """Return a decorator that passes the decorated handler to `register`."""
     # An error is raised for `@outbox.on` without parentheses, which would register nothing.
     if kind_of(event_type) is not None and not hasattr(event_type, "handle"):
         _event_type_name(event_type, f"@outbox.{name}")

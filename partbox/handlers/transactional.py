@@ -1,6 +1,5 @@
-"""The kinds of transactions in which handlers may run, and the session class that a SQLAlchemy handler asks for.
-
-The library of a kind is not imported until a handler of that kind is registered."""
+"""The kinds of transactions in which handlers may run, and the session class that a SQLAlchemy handler asks for. The
+library of a kind is not imported until a handler of that kind is registered."""
 
 from collections.abc import Container
 from enum import Enum
@@ -30,9 +29,7 @@ LIBRARIES: dict[tuple[Transactional, bool], tuple[tuple[str, str, str], ...]] = 
 
 
 class TransactionKind(Enum):
-    """The kinds of database transaction in which a handler can run, by library, and sync or async.
-
-    The libraries are psycopg, SQLAlchemy and Django."""
+    """The kinds of database transaction in which a handler can run, by library, and sync or async."""
 
     PSYCOPG = "a connection of psycopg"
     ASYNC_PSYCOPG = "an asynchronous connection of psycopg"
@@ -57,9 +54,7 @@ def is_transactional(value: Any) -> bool:
 
 
 def trailing_arg(value: Transactional) -> str | None:
-    """Return the name of the argument that a transactional handler takes after the event, or None.
-
-    It is "conn" or "session", or None if nothing follows the event."""
+    """Return the name of the argument that a transactional handler takes after the event: "conn", "session" or None."""
     return {True: "conn", "sqlalchemy": "session"}.get(value)
 
 

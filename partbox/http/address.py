@@ -1,10 +1,4 @@
-"""Addresses for HTTP, such as `127.0.0.1:9464`, `:9464` (this machine only) or `[::1]:9464`, and allowed host names.
-
-Port 0 is any free port. A page on the internet can point its own name here (DNS rebinding) and then read, through a
-visitor's browser, everything that the browser can reach. The browser sends the name in the `Host` header. Only a name
-that an attacker can register is a danger, so a node answers to: numbers, which kubelets and Prometheus's discovery use;
-names without a dot, as in a cluster or in /etc/hosts; domains that are never sold; the names of this machine and of the
-served address; and the names in the setting `http_names`, for other names of a service or a proxy."""
+"""Addresses for HTTP, such as `127.0.0.1:9464`, `:9464` (this machine only) or `[::1]:9464`, and allowed host names."""
 
 import ipaddress
 import socket
@@ -28,8 +22,7 @@ class Address(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        """True if only this machine can reach the address, because the host is a loopback IP address or the name
-        localhost."""
+        """True if only this machine can reach the address (a loopback IP address or the name localhost)."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -37,8 +30,8 @@ class Address(NamedTuple):
 
 
 def address(text: str) -> Address:
-    """Parse a network address such as HOST:PORT. A port alone stands for the port of this machine. Raise PartboxError
-    if the text is wrong."""
+    """Parse HOST:PORT, or :PORT for this machine, as a network address. Raise PartboxError if the text is wrong."""
+    # Port 0 is any free port.
     host, colon, port = text.strip().rpartition(":")
     is_bracketed = host.startswith("[") and host.endswith("]")
     is_host = is_bracketed or not any(character in ":[]/@" or character.isspace() for character in host)
@@ -58,13 +51,16 @@ _UNREGISTRABLE = (".localhost", ".local", ".internal", ".home.arpa", ".svc", ".t
 
 @dataclass(frozen=True, slots=True)
 class AllowedHosts:
-    """The set of host names by which requests may address an HTTP server, in lower case without a final dot. `*` allows
-    all."""
+    """The host names by which requests may address a server, in lower case without a final dot. `*` allows all."""
 
     hosts: frozenset[str] = frozenset()
 
     def admit(self, host: str) -> bool:
         """Return True if a request with this `Host` header may be answered. Browsers always send the header."""
+        # A page on the internet can point its own name here (DNS rebinding) and then read, through a visitor's browser,
+        # everything that the browser can reach. Only a name that an attacker can register is a danger. So a node also
+        # answers to numbers, which kubelets and Prometheus's discovery use, to names without a dot, as in a cluster or
+        # in /etc/hosts, and to domains that are never sold.
         if not host or ANY in self.hosts:
             return True
         try:
@@ -78,8 +74,9 @@ class AllowedHosts:
 
 
 def allowed_hosts(bound: str, more: str | None) -> AllowedHosts:
-    """Return the host names by which requests may address a server that listens at the host `bound`. `more` has others,
-    separated by commas."""
+    """Return the host names by which requests may address a server at the host `bound`, with those in `more`."""
+    # The name of this machine is allowed, too. `more` is the setting `http_names`, for other names of a service or a
+    # proxy, separated by commas.
     candidates = (bound, socket.gethostname(), *(more or "").split(","))
     return AllowedHosts(frozenset(_plain(each.strip()) for each in candidates if each.strip()))
 

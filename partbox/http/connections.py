@@ -1,9 +1,5 @@
-"""Limits on the number of the HTTP server's connections and on their idle time. Needs `partbox[http]`.
-
-uvicorn limits neither. A client that opens connections and sends nothing would use up all file descriptors of a node,
-which could then start no process. A client that sends requests and reads no responses would lock out the probes. A
-connection is watched from both ends, the transport and the ASGI application. Between the two is uvicorn's protocol,
-used only as an `asyncio.Protocol`."""
+"""Limits on the number of the HTTP server's connections and on their idle time, which uvicorn does not limit. Without
+limits, a silent client could use up all file descriptors of a node. Needs `partbox[http]`."""
 
 import asyncio
 from typing import Any, Final, cast
@@ -20,28 +16,28 @@ NEVER_EVICTED: Final = (3, 0.0)
 
 
 class ConnectionLimits:
-    """The open connections of one HTTP server, and the limit on their number.
-
-    Beyond `MAX_CONNECTIONS`, streams included, a new connection evicts another: the idle one that has been silent
-    longest, else the oldest whose client is slow to read the response or to send the body, else the oldest without a
-    response so far. If there is none, the new connection is dropped."""
+    """The open connections of one HTTP server, at most `MAX_CONNECTIONS` with streams included."""
 
     def __init__(self) -> None:
         # By the client's address.
         self._by_client: dict[tuple[str, int], Connection] = {}
 
     def make_connection(self, **given: Any) -> "Connection":
-        """Return a new watched connection of the HTTP server, around the protocol that uvicorn would use."""
+        # A connection is watched from both ends, the transport and the ASGI application. Between the two is uvicorn's
+        # protocol, used only as an `asyncio.Protocol`.
         return Connection(self, H11Protocol(**given))
 
     async def answer(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Call the ASGI application for a request, and mark its connection as busy meanwhile."""
+        # The connection of the request is marked as busy meanwhile.
         connection = self._by_client.get(tuple(scope["client"] or ()))
         await (app(scope, receive, send) if connection is None else connection.answer(app, scope, receive, send))
 
     def admit(self, connection: "Connection") -> bool:
-        """Add a new connection, for which an old one is closed if there are too many. Return False if there is no room,
-        because all connections are streams whose clients read."""
+        """Add a new connection, and close an old one if there are too many. Return False if there is no room."""
+        # If there are too many connections, the idle one that has been silent longest is closed, else the oldest whose
+        # client is slow to read the response or to send the body, else the oldest without a response so far. A client
+        # that sends requests and reads no responses can therefore not lock out the probes. There is no room if all
+        # connections are streams whose clients read.
         if len(self._by_client) >= MAX_CONNECTIONS:
             found = min(self._by_client.values(), key=lambda each: each.eviction_rank)
             if found.eviction_rank >= NEVER_EVICTED:
@@ -58,8 +54,7 @@ class ConnectionLimits:
 
 
 class Exchange:
-    """An HTTP request and its response, watched through the application's `receive` and `send`. `started` is True once
-    the response has begun, and `lacks_body` while the application waits for more of the body."""
+    """An HTTP request and its response. `lacks_body` is True while the application waits for more of the body."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self.started = False
@@ -82,8 +77,7 @@ class Exchange:
 
 
 class Connection(asyncio.Protocol):
-    """An HTTP connection that closes unless a request arrives within `REQUEST_TIMEOUT` seconds. The connection also
-    closes if neither the body nor the response makes progress for that time."""
+    """An HTTP connection that closes after `REQUEST_TIMEOUT` seconds without a request or without any progress."""
 
     transport: asyncio.Transport
     client: tuple[str, int]
@@ -136,8 +130,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def eviction_rank(self) -> tuple[int, float]:
-        """The rank of the connection for eviction when the server has too many connections: the lowest is closed first.
-        From `NEVER_EVICTED` on, a connection is not evicted."""
+        """The rank for eviction: the lowest is closed first. A connection with `NEVER_EVICTED` or more stays open."""
         if self._request is None:
             return 0, self._received_at
         # The client holds up the rest.
@@ -159,8 +152,9 @@ class Connection(asyncio.Protocol):
             self.transport.close()
 
     def _check_progress(self) -> None:
-        """Abort the connection if neither the request body nor the response has made progress within `REQUEST_TIMEOUT`
-        seconds. This applies even while it closes, because closing waits until the last byte is read."""
+        # The connection is aborted if neither the request body nor the response has made progress within
+        # `REQUEST_TIMEOUT` seconds. This applies even while the connection closes, because closing waits until the last
+        # byte is read.
         now, unread = self._loop.time(), self.transport.get_write_buffer_size()
         if not unread or unread != self._unread:
             self._progress_at = now

@@ -21,8 +21,8 @@ FRESH = {"Cache-Control": "no-store"}
 
 
 def guard_hosts(app: ASGIApp, allowed_hosts: AllowedHosts) -> ASGIApp:
-    """Wrap an ASGI application in middleware that answers 403 to requests whose `Host` header is not an allowed name
-    and may be another site's (DNS rebinding)."""
+    """Wrap an ASGI application so that requests whose `Host` header is not an allowed name get the status 403."""
+    # Such a name may be another site's (DNS rebinding).
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         admitted = allowed_hosts.admit(Headers(scope=scope).get("host", ""))
@@ -34,8 +34,8 @@ def guard_hosts(app: ASGIApp, allowed_hosts: AllowedHosts) -> ASGIApp:
 def routes(
     prefix: str, monitored: Sequence[MonitoredSupervisor], allowed_hosts: AllowedHosts = NO_EXTRA_HOSTS
 ) -> list[BaseRoute]:
-    """Return the HTTP routes of a node: metrics and health checks. Endpoints that may wait for a database run in
-    threads. `/healthz` does not, because all threads may be waiting."""
+    """Return the HTTP routes of a node: metrics and health checks."""
+    # Endpoints that may wait for a database run in threads. `/healthz` does not, because all threads may be waiting.
     registry, health = build_registry(prefix, monitored), Health(monitored)
 
     def metrics(request: Request) -> Response:

@@ -1,7 +1,5 @@
-"""An HTTP server for an ASGI application, in a thread of this process.
-
-A long response, such as a stream of events, must end when the server stops: the asyncio.Event `request.state.stopping`
-is set then. The server handles no signals, and its thread does not keep the process alive."""
+"""An HTTP server for an ASGI application, in a thread of this process. When the server stops, the asyncio.Event
+`request.state.stopping` is set, and a long response, such as a stream of events, must end."""
 
 import asyncio
 import logging
@@ -31,14 +29,13 @@ MAX_UNREAD = 65_536
 
 
 def check_installed() -> None:
-    """Check that the packages of the HTTP server are installed. Raise SettingsError, with the remedy, if they are
-    not."""
+    """Raise SettingsError, with the remedy, if the packages of the HTTP server are not installed."""
     for each in ("starlette", "uvicorn"):
         library(each, "http", f"serving HTTP needs {each}")
 
 
 class HttpServer:
-    """An HTTP server for an ASGI application that runs beside the program from `start` to `stop`."""
+    """An HTTP server for an ASGI application. It handles no signals, and its thread does not keep the process alive."""
 
     def __init__(self, app: "ASGIApp", host: str = LOOPBACK, port: int = 0) -> None:
         self._app = app
@@ -56,8 +53,8 @@ class HttpServer:
         return f"http://{self._wanted}"
 
     def start(self) -> None:
-        """Start the HTTP server, and return once it answers. Raise PartboxError if the address is taken or not of this
-        machine, or if packages are missing."""
+        """Start the server, and return once it answers. Raise PartboxError if it cannot use its address."""
+        # PartboxError is also raised if packages are missing.
         if self._socket is not None:
             return
         check_installed()
@@ -69,8 +66,8 @@ class HttpServer:
             raise PartboxError(f"HTTP at {self.address} did not start: see the log")
 
     def stop(self) -> None:
-        """Stop the HTTP server: streams end at once, other requests have `STOP_TIMEOUT` seconds. May be called before
-        `start`, and twice."""
+        """Stop the server. Streams end at once, and other requests have `STOP_TIMEOUT` seconds."""
+        # The method may be called before `start`, and twice.
         if self._server is None:
             return
         self._server.should_exit = True
@@ -118,7 +115,7 @@ class HttpServer:
             self._is_serving.set()
 
     async def _note(self) -> None:
-        """Record that the HTTP server answers. uvicorn calls this at the start and then regularly."""
+        # uvicorn calls this at the start and then regularly.
         self._loop = asyncio.get_running_loop()
         self._is_serving.set()
 

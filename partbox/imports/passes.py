@@ -1,8 +1,7 @@
 """Import a table of another outbox in one pass, in batches, each in a transaction of its own.
 
-A batch notes the keys of its rows in the transaction that publishes them. So each row is imported once, even if the
-process is killed, and in any order in which rows become visible. A row that committed late, with a lower id, is taken
-by the next pass. One connection reads the table in a read-only transaction, the other writes."""
+A batch notes the keys of its rows in the transaction that publishes them, so each row is imported once, even if the
+process is killed. A row that committed late, with a lower id, is taken by the next pass."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -39,9 +38,7 @@ T = TypeVar("T")
 
 
 class Sized(Protocol):
-    """The interface of items that are published in batches.
-
-    `size` is in bytes and bounds a batch."""
+    """An item that is published in a batch, with its `size` in bytes, which bounds the batch."""
 
     @property
     def size(self) -> int: ...
@@ -60,9 +57,7 @@ class BadRow:
 
 @dataclass(slots=True)
 class ImportResult:
-    """The result of a table import or its dry run: counts of imported, skipped and rejected rows.
-
-    During an import it shows the progress.
+    """The result of a table import or its dry run, which also shows the progress during an import.
 
     - `total`: rows that the pass set out to import
     - `pending`, `dead`: rows that became pending or dead records
@@ -119,6 +114,7 @@ def import_rows(
     A dry run checks everything and writes nothing. A row that cannot become a record raises `PartboxError`, unless
     `skip_bad`. Batches before it stay imported. `stopped` is polled between two batches, `progress` is called after
     each. Raise `SchemaError` or `psycopg.Error`."""
+    # One connection reads the table in a read-only transaction, the other writes.
     # Rows that were imported before are left out.
     with session(dsn, settings, "partbox import") as reader, session(dsn, settings, "partbox import") as writer:
         # The table's name, and an operator's SQL, mean the same as in the role's own sessions.

@@ -1,6 +1,5 @@
-"""Map a table to events: columns to fields, and statuses to pending, failed or done.
-
-A plan is checked twice: by itself, and against the columns of the table."""
+"""Map a table to events: columns to fields, and statuses to pending, failed or done. A plan is checked twice: by
+itself, and against the columns of the table."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -79,8 +78,7 @@ class ImportPlan:
             )
 
     def choice(self, table: SourceTable) -> SourceQuery:
-        """Build the SQL query that reads the source table. Raise `PartboxError` if a column, key or order is
-        missing."""
+        """Build the query that reads the source table. Raise `PartboxError` if a column, key or order is missing."""
         keys = self.key or table.primary_key
         if not keys:
             raise PartboxError(f"table {table.name} has no primary key: name what tells its rows apart by --key COLUMN")

@@ -1,8 +1,7 @@
 """Restore: publish the events of an archive again, each once, in the order of their ids.
 
-Events keep their event ids, so an inbox recognizes events that it had. Everything else is as it was published, except
-the record's id and time, which are new. A batch notes its events in the transaction that publishes them. After a kill
-the same command continues and takes none twice. Events that are still in the log are left there."""
+Events keep their event ids, by which an inbox recognizes them. A batch notes its events in the transaction that
+publishes them, so the same command continues after a kill. Events that are still in the log are left there."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -36,9 +35,8 @@ _stored_fields: Final = attrgetter(*UNTIMED_COLUMNS[1:])
 
 @dataclass(frozen=True, slots=True)
 class ImportFilter:
-    """A filter that selects archived events by type, aggregate and publishing time.
-
-    The time is from `since` on and before `until`. An event must match everything given."""
+    """A filter of archived events by type, aggregate and publishing time (from `since` on and before `until`). An event
+    must match everything given."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -60,18 +58,13 @@ class ImportFilter:
 
 @dataclass(slots=True)
 class RestoreResult:
-    """The result of restoring events from an archive or its dry run: counts of read, published and skipped records.
-
-    During a restore it shows the progress.
+    """The result of restoring events from an archive or its dry run, which also shows the progress during a restore.
 
     - `total`: the most records that the `files` contain
-    - `read`: records that were read: the sum of the next four
-    - `imported`: records that were published
-    - `unwanted`: records that the filter left out
-    - `before`: records that were imported before
-    - `kept`: records that are still in the log
+    - `read`: records that were read: the sum of `imported` (published), `unwanted` (left out by the filter), `before`
+      (imported before) and `kept` (still in the log)
     - `sample`: the first records of a dry run
-    - `complete`: False if it was stopped"""
+    - `complete`: False if the restore was stopped"""
 
     source: str
     files: int = 0
@@ -97,6 +90,7 @@ def restore(  # noqa: PLR0913  as in `import_rows`, and the name
     progress: Callable[[RestoreResult], None] = lambda sofar: None,
 ) -> RestoreResult:
     """Publish the archived events that match the filter `wanted` again, each only once, and return the counts."""
+    # The record's id and time are new. Everything else is as it was published.
     # Events that were imported under this name before are left out. A dry run writes nothing. `stopped` is polled
     # between two records, `progress` is called after each batch. Raises `PartboxError` for a file or a line that is not
     # an archive's, `SchemaError`, or `psycopg.Error`.

@@ -32,9 +32,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class ImportRow:
-    """A row of the source table converted to an event.
-
-    It has the event's fields as the database stores them. `failed` is set if it becomes a dead record."""
+    """A row of the source table converted to an event, with the fields as the database stores them. `failed` is set if
+    the row becomes a dead record."""
 
     key: str
     event: Event
@@ -136,9 +135,8 @@ def _parse_event_id(text: str | None) -> UUID | None:
 
 
 def _available_at(found: SourceRow) -> datetime | None:
-    """Return the time from which an event may be delivered. None means at once.
-
-    It is None if that time is before the event occurred."""
+    """Return the time from which an event may be delivered. None means at once."""
+    # The result is also None if that time is before the event occurred.
     due, occurred = found.available_at, found.occurred_at
     return None if due is None or (occurred is not None and due < occurred) else due
 

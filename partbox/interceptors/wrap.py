@@ -36,9 +36,7 @@ def methods_of(interceptor: Any) -> dict[str, Any]:
 
 
 class InterceptorMethods:
-    """The `before` and `after` methods of one interceptor, for single events or for lists.
-
-    The form fits handlers of single events or of batches."""
+    """The `before` and `after` methods of one interceptor, for handlers of single events or of batches."""
 
     def __init__(self, interceptor: Any, is_batch: bool) -> None:
         methods = methods_of(interceptor)
@@ -58,6 +56,7 @@ class InterceptorMethods:
 
     def before_calls(self, given: Any) -> Iterator[tuple[list[Any], Step]]:
         """Yield the calls of the interceptor's `before` method to make ahead of the handler, in order."""
+        # The batch methods are never called for handlers of single events.
         # Each comes with the events that it begins.
         events = given if self._is_batch else [given]
         before = self._methods["before"]
@@ -73,6 +72,9 @@ class InterceptorMethods:
         self, begun_events: list[Any], outcome: Any, error: BaseException | None
     ) -> Iterator[tuple[list[Any], Step]]:
         """Yield the calls of the interceptor's `after` method to make when the handler has ended, in order."""
+        # A batch has one outcome per event: the list of the handler if its length fits (an exception in the list is the
+        # `error` of that event's `after`), None for each event if the length is wrong, or the same outcome for each
+        # event if the handler returned no list. Single events end in reverse order.
         # Each comes with the events that it ends.
         after = self._methods["after"]
         if after is None or not begun_events:
@@ -87,9 +89,7 @@ class InterceptorMethods:
                 yield [event], partial(after, event, *((None, each) if has_own_error else (each, error)))
 
     def log_failure(self, events: list[Any]) -> None:
-        """Log the exception that an interceptor's `after` method has just raised.
-
-        It does not change the outcome of the events."""
+        """Log the exception that an interceptor's `after` method has just raised, which changes no outcome."""
         what = f"{len(events)} events from {text_of(events[0])}" if len(events) > 1 else text_of(events[0])
         level, more = log_rate_limiter.line(self.name, logging.ERROR)
         # The error may be an object whose own methods fail.
@@ -207,9 +207,8 @@ def wrap(call: Call, interceptors: Sequence[Any], *, is_async: bool, is_batch: b
 
 
 def must_be_awaited(interceptor: Any, *, is_batch: bool = False) -> bool:
-    """Return True if the interceptor works only around `async def` handlers.
-
-    It then has async methods or is an async context manager. `is_batch` chooses its methods for batch handlers."""
+    """Return True if the interceptor works only around `async def` handlers."""
+    # It then has async methods or is an async context manager. `is_batch` chooses its methods for batch handlers.
     if methods_of(interceptor):
         return InterceptorMethods(interceptor, is_batch).async_method() is not None
     # Context managers of such a function or class support only `async with`.
@@ -235,9 +234,8 @@ def wrap_manager(call: Call, manager: Call, is_batch: bool) -> Call:
 
 
 def wrap_manager_async(call: Call, manager: Call, is_batch: bool) -> Call:
-    """Wrap an async handler call in an interceptor's context manager, which is entered for each event.
-
-    It is entered by `async with` if it can be."""
+    """Wrap an async handler call in an interceptor's context manager, which is entered for each event."""
+    # The context manager is entered by `async with` if it can be.
 
     async def intercepted(given: Any, *more: Any) -> Any:
         async with AsyncExitStack() as stack:

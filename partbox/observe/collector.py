@@ -17,10 +17,8 @@ MAX_STALE = 60.0  # seconds
 
 
 class DatabaseCollector(Collector):
-    """A Prometheus collector that reads the backlog and other metrics of partbox from its databases.
-
-    With several databases, each series has a label `database`. A database that does not answer loses only its own
-    gauges."""
+    """A Prometheus collector that reads the backlog and other metrics from the databases. With several databases, each
+    series has a label `database`, and a database that does not answer loses only its own gauges."""
 
     def __init__(self, prefix: str, monitored: Sequence[MonitoredSupervisor]) -> None:
         self._prefix = prefix
@@ -35,7 +33,6 @@ class DatabaseCollector(Collector):
         return []
 
     def collect(self) -> Iterator[Family]:
-        """Yield the metrics of all databases, `database_up` for each, and the duration of the scrape."""
         # The probes of all databases run at the same time, and the scrape waits at most `PROBE_TIMEOUT` seconds for all
         # of them together. A database that answers too late is shown with its latest result, if that is younger than
         # `MAX_STALE` seconds.
@@ -59,12 +56,10 @@ class DatabaseCollector(Collector):
 
 
 class NodeCollector(DatabaseCollector):
-    """A Prometheus collector of all metrics of one worker node.
-
-    It shows every metric in METRICS except those of the publishing application."""
+    """A Prometheus collector of every metric of a worker node except those of the publishing application."""
 
     def _collect_meanwhile(self) -> Iterable[Family]:
-        """Read the metrics of the worker processes while the database queries still run."""
+        # The probes of the databases still run.
         readings = [
             families.LabelledReading((*labels, families.label_value(each.subscription)), each.meters.reading())
             for labels, each in zip(self._labels, self._monitored, strict=True)

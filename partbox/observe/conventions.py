@@ -28,9 +28,7 @@ Provider = TypeVar("Provider")
 
 
 def operation(name: str, kind: Operation) -> dict[str, str]:
-    """Return the OpenTelemetry attributes that describe a messaging operation.
-
-    They name partbox as the messaging system."""
+    """Return the OpenTelemetry attributes of a messaging operation, with partbox as the messaging system."""
     return {
         messaging.MESSAGING_SYSTEM: "partbox",
         messaging.MESSAGING_OPERATION_NAME: name,

@@ -1,12 +1,5 @@
-"""OpenTelemetry metrics: those of the metrics table, with the same names, at a meter provider.
-
-    from partbox.observe.metering import Metering
-
-    outbox.observe(Metering())
-
-Counters and gauges are read at each export from the cells that are counted for Prometheus anyway; a node's supervisor
-exports those of all its processes. OpenTelemetry has no observable histogram, so each worker process records its own.
-"""
+"""OpenTelemetry metrics: those of the metrics table, with the same names, for `outbox.observe(Metering())`. Counters
+and gauges are read at each export. A node's supervisor exports those of all its processes."""
 
 import threading
 from collections import defaultdict
@@ -33,9 +26,7 @@ from partbox.protocol.verdict import Verdict
 
 
 class Metering(Display):
-    """An observer that exports partbox's metrics through OpenTelemetry.
-
-    They go to a meter provider, by default the global one.
+    """An observer that exports partbox's metrics to an OpenTelemetry meter provider, by default the global one.
 
     A provider cannot be sent to worker processes that get their handlers from this process. Give a function that makes
     a provider in each process, or set the global provider in the module that they import. `histograms` cost ten
@@ -53,11 +44,9 @@ class Metering(Display):
         self._made: MeterProvider | None = None
 
     def show(self, prefix: str, collector: Collector) -> Callable[[], None]:
-        """Export the metrics of a collector through OpenTelemetry until the returned function is called."""
         return self._instruments(prefix).show(collector)
 
     def recorder(self, prefix: str, subscription: str) -> Observer:
-        """Return an observer that records the OpenTelemetry histograms of one worker in this process."""
         return HistogramRecorder(self._instruments(prefix).histograms, subscription) if self._histograms else Observer()
 
     def _instruments(self, prefix: str) -> "Instruments":
@@ -72,10 +61,8 @@ class Metering(Display):
 
 
 class Instruments:
-    """The OpenTelemetry instruments for one meter provider and one prefix of metric names.
-
-    There is one for each metric, shared by all collectors. The collectors run once for all instruments, and again when
-    an instrument is read for the second time."""
+    """The OpenTelemetry instruments, one for each metric, of one meter provider and one prefix of metric names. The
+    collectors run once for all instruments, and again when an instrument is read for the second time."""
 
     def __init__(self, meter: Meter, prefix: str) -> None:
         self._prefix = prefix
@@ -132,9 +119,8 @@ class Instruments:
 
 
 class HistogramRecorder(Observer):
-    """An observer that records the OpenTelemetry histograms of one worker.
-
-    The values are recorded one by one, because OpenTelemetry offers no other way."""
+    """An observer that records the histograms of one worker, value by value. OpenTelemetry has no observable histogram
+    that could be read at each export."""
 
     def __init__(self, histograms: dict[str, Histogram], subscription: str) -> None:
         self._ran = histograms["handler_seconds"].record
@@ -174,7 +160,6 @@ def _record(record: Callable[[float, dict[str, str]], None], values: Sequence[fl
 
 
 def _without_suffix(name: str) -> str:
-    """Return a metric's name without the suffix for counters."""
     # Prometheus exporters add the suffix themselves.
     return name.removesuffix("_total")
 
@@ -186,7 +171,6 @@ _making = threading.Lock()
 
 
 def _instruments(provider: MeterProvider | None, prefix: str) -> Instruments:
-    """Return the OpenTelemetry instruments for a provider and a name prefix."""
     # All outboxes of the process share them, because two instruments with one name would be exported side by side.
     with _making:
         of = _known.setdefault(provider or _GLOBAL, {})

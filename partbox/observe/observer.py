@@ -1,9 +1,4 @@
-"""The observer protocol: a class of hooks that do nothing, in the order of an event's life.
-
-Metrics and traces are observers. An application adds its own with `outbox.observe(…)`. A hook that no observer
-overrides costs nothing. Hooks run in the middle of other work, in any thread of a process: they must be quick, must not
-block, and must not use the outbox. Errors of observers are logged and change nothing. Each worker process has its own
-copy of an observer."""
+"""The observer protocol: a class of hooks that do nothing, and classes of the facts that hooks get."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -18,9 +13,7 @@ QUICK = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The facts about a worker that starts, for observers.
-
-    They are its subscription, the names of its handlers, and how many of them may run at once."""
+    """A worker that starts: its subscription, its handlers' names, and how many handlers may run at once."""
 
     subscription: str
     handlers: tuple[str, ...]
@@ -29,11 +22,10 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A run of events that one handler has delivered successfully in a row, with its times.
+    """A run of events that one handler has delivered successfully in a row, on one thread or task.
 
-    The events ran on one thread or task. `seconds` is the time for all, `slow` the time of each call of at least
-    `QUICK`. `oldest` and `newest` are when the first and last event were published, `ended` when the last was done, in
-    Unix seconds."""
+    `seconds` is the time for all, `slow` the time of each call of at least `QUICK`. `oldest` and `newest` are when the
+    first and last event were published, `ended` when the last was done, in Unix seconds."""
 
     handler: str
     count: int
@@ -48,9 +40,8 @@ class Turn:
 class Load:
     """The present load of a worker: its events in memory, running handlers and owned partitions.
 
-    `records` (at most `window`) are in memory and not yet passed by a saved cursor. `lanes`, each with the events of
-    one aggregate (or one partition if one thread runs all handlers), wait or run. `running` counts handlers,
-    `partitions` owned partitions."""
+    `records` (at most `window`) are in memory and not yet passed by a saved cursor. `lanes`, which wait or run, each
+    have the events of one aggregate (or one partition if one thread runs all handlers)."""
 
     records: int
     window: int
@@ -61,10 +52,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The numbers of sent messages that a broker acknowledged, refused for good, or that will be sent again.
+    """The numbers of sent messages that a broker acknowledged, that it refused for good, or that are sent again.
 
-    It has `acknowledged` some and `refused` others for good, and `retried` ones will be sent again, with `error` as the
-    last reason. If the worker stopped, the rest got no answer. `seconds` is the time from sending to the answer."""
+    `retried` counts the last kind. If the worker stopped, the rest got no answer. `error` is the last error, and
+    `seconds` the time from sending to the answer."""
 
     messages: int
     acknowledged: int
@@ -77,64 +68,51 @@ class Answer:
 class Observer:
     """A base class for code that gets notified when events are published and delivered.
 
-    Override the hooks that you need. Times are in seconds. `handler` is always the handler's name."""
+    Override the hooks that you need; the others cost nothing. Hooks run in the middle of other work, in any thread:
+    they must be quick, must not block, and must not use the outbox. Errors of observers are logged and change nothing.
+    Each worker process has its own copy of an observer. Times are in seconds. `handler` is the handler's name."""
 
     def publishing(self, events: Sequence[Event]) -> AbstractContextManager[Mapping[str, str] | None] | None:
-        """Wrap the writing of a batch of events in the publishing application. The context manager may yield headers to
-        add.
-
-        It runs in the publisher's thread or task, after the `before_publish` hooks. Yielded headers are added to each
-        event unless it has a header of that name."""
+        """Wrap the writing of a batch of events in the publisher's thread or task, after the `before_publish` hooks.
+        The context manager may yield headers, which are added to each event unless it has a header of that name."""
         return None
 
     def published(self, events: Sequence[Event]) -> None:
-        """Handle a batch of events that was just written. Its transaction is still open and may be rolled back.
-
-        This hook runs in the publishing application."""
+        """Handle events that the application has just written. Their transaction is still open and may be rolled
+        back."""
 
     def started(self, worker: Started) -> None:
         """Handle the start of a worker in this process. It is called once, before any other hook."""
 
     def claimed(self, partition: int, epoch: int, pause: float | None) -> None:
-        """Handle the takeover of a partition: this process delivers its events from now on.
-
-        `pause` is the time since the previous owner released the partition, or None if no owner did."""
+        """Handle the takeover of a partition: this process delivers its events from now on. `pause` is the time since
+        the previous owner released the partition, or None if no owner did."""
 
     def read(self, records: Sequence[tuple[int, int]], seconds: float, late_ids: int) -> None:
-        """Handle the events that a database query has just read, before handlers get them.
+        """Handle the records that a query has just read, before handlers get them. Not called if there are none.
 
-        `records` are pairs of partition and id.
-
-        `seconds` is the time that the poll took. Some of the records may be parked or finished already. `late_ids` is
-        the length of the longest range of ids that was searched for records that committed late. Not called for a poll
-        without records."""
+        `records` are pairs of partition and id, some of which may be parked or finished already. `seconds` is the time
+        of the query. `late_ids` is the length of the longest range of ids searched for records that committed late."""
 
     def handling(self, events: Sequence[DeliveredEvent], handler: str) -> AbstractContextManager[object] | None:
-        """Wrap each call of a handler, in the handler's thread or task.
-
-        An exception of the handler passes through. Only a batch handler gets more than one event. Overriding this hook
-        slows down every event."""
+        """Wrap each call of a handler, in the handler's thread or task. An exception of the handler passes through.
+        Only a batch handler gets more than one event. Overriding this hook slows down every event."""
         return None
 
     def sending(self, handler: str, messages: int) -> None:
-        """Handle the moment before messages are sent to a broker. Called in the thread of the event loop.
-
-        `messages` is the number of messages that the sink sends."""
+        """Handle the moment before messages are sent to a broker. Called in the thread of the event loop. `messages` is
+        the number of messages that the sink sends."""
 
     def answered(self, handler: str, answer: Answer) -> None:
-        """Handle the broker's answer to messages that were sent, or the end of the wait for it.
-
-        The messages are those that `sending` reported."""
+        """Handle the broker's answer to the messages that `sending` reported, or the end of the wait for it."""
 
     def settled(self, event: DeliveredEvent, handler: str, verdict: Verdict | None) -> None:
-        """Handle the outcome of one event for one handler.
+        """Handle the outcome of one event for one handler. `verdict` is None if the event is done.
 
         The hook comes after `handling`, or because an open circuit (the handler's downstream counts as down) refused
-        the event.
-
-        `verdict` is None if the event is done. Called for each event of a batch. Not called if the partition was lost,
-        if the event failed while its partition was read anew, or after a timeout that could not end the handler.
-        Overriding this hook slows down every event."""
+        the event. Called for each event of a batch. Not called if the partition was lost, if the event failed while its
+        partition was read anew, or after a timeout that could not end the handler. Overriding this hook slows down
+        every event."""
 
     def delivered(self, turn: Turn) -> None:
         """Handle a run of events that one handler has delivered successfully. `turn` has their number and times."""
@@ -149,21 +127,16 @@ class Observer:
         `verdict.attempts == event.attempt`. Not called for events that wait behind this one."""
 
     def circuit(self, handler: str, is_open: bool) -> None:
-        """Handle the opening or closing of a handler's circuit breaker in this process.
-
-        An open circuit means that the handler's downstream counts as down, a closed one that it counts as healthy
-        again."""
+        """Handle the opening or closing of a handler's circuit breaker in this process. An open circuit means that the
+        handler's downstream counts as down, a closed one that it counts as healthy again."""
 
     def saved(self, partitions: int, parked: Mapping[str, int], seconds: float) -> None:
-        """Handle a save of the delivery positions of several partitions.
-
-        `parked` counts the parked records by state, including records that wait behind another. `seconds` is the time
-        on the server."""
+        """Handle a save of the delivery positions of several partitions. `parked` counts the parked records by state,
+        including records that wait behind another. `seconds` is the time on the server."""
 
     def refused(self, partitions: int) -> None:
-        """Handle a write that the database refused because other processes own the partitions by now.
-
-        `partitions` is their number."""
+        """Handle a write that the database refused because other processes own the partitions by now. `partitions` is
+        the number of partitions."""
 
     def released(self, partition: int) -> None:
         """Handle the release of a partition by this process, with no event left unfinished."""
@@ -178,11 +151,8 @@ class Observer:
         """Handle a report of this process's present load, which comes four times a second."""
 
     def planned(self, moved: int) -> None:
-        """Handle a plan of this node's supervisor to move partitions to other processes.
-
-        `moved` is the number of partitions."""
+        """Handle a plan of this node's supervisor to move partitions to other processes. `moved` is their number."""
 
     def buried(self, instances: int) -> None:
-        """Handle the removal of dead processes by this node's supervisor, which frees their partitions.
-
-        `instances` is the number of processes. They may be of any node."""
+        """Handle the removal of dead processes, of any node, by this node's supervisor, which frees their partitions.
+        `instances` is the number of processes."""

@@ -1,7 +1,5 @@
-"""All observers of a process as one: each hook is passed on to the observers that override it.
-
-Errors of observers are logged. An exception of a handler or publisher is raised again even if an observer's context
-manager swallows it."""
+"""All observers of a process as one. Errors of observers are logged. An exception of a handler or publisher is raised
+again even if an observer's context manager swallows it."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,10 +16,8 @@ Hook = Callable[..., Any]
 
 
 class Observers(Observer):
-    """A group of observers that passes each notification on to its members.
-
-    Only observers that override a hook are called. Methods for all hooks of the protocol are generated below. A hook
-    without listeners costs next to nothing."""
+    """A group of observers that passes each notification on to the members that override its hook. Methods for all
+    hooks of the protocol are generated below. A hook without listeners costs next to nothing."""
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
         self._observers = tuple(observers)
@@ -32,12 +28,10 @@ class Observers(Observer):
         return any(self._hooks[name] for name in names)
 
     def with_observer(self, observer: Observer) -> "Observers":
-        """Return a copy of this collection of observers with one more."""
         return Observers([*self._observers, observer])
 
     @contextmanager
     def publishing(self, events: Sequence[Event]) -> Iterator[dict[str, str]]:
-        """Call the `publishing` hooks of all observers around the writing of events, and yield the headers they add."""
         headers: dict[str, str] = {}
         with ExitStack() as stack:
             for hook in self._hooks["publishing"]:
@@ -46,7 +40,6 @@ class Observers(Observer):
 
     @contextmanager
     def handling(self, events: Sequence[DeliveredEvent], handler: str) -> Iterator[None]:
-        """Call the `handling` hooks of all observers around one call of a handler."""
         with ExitStack() as stack:
             for hook in self._hooks["handling"]:
                 _enter_hook(stack, "handling", hook, events, handler)
@@ -77,7 +70,6 @@ for _name in _hook_names():
 
 
 def _valid_headers(yielded: Any) -> dict[str, str]:
-    """Return the valid headers that an observer yielded for published events."""
     # Headers that are not valid are logged and dropped.
     try:
         return dict(checks.headers(yielded or {}))
@@ -93,9 +85,7 @@ def _list_overrides(observers: Iterable[Observer], name: str) -> Iterator[Hook]:
 
 
 def _enter_hook(stack: ExitStack, name: str, hook: Hook, *arguments: object) -> Any:
-    """Enter the context manager of an observer's hook, and return the value that it yields.
-
-    Its exit is pushed on the stack."""
+    """Enter the context manager of a hook, push its exit on the stack, and return the value that it yields."""
     try:
         around = hook(*arguments)
         if around is None:

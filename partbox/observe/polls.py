@@ -18,9 +18,8 @@ Record = tuple[int, int]
 
 
 class PollSpan:
-    """The tracing span of one query for new events, with counts of their outcomes.
-
-    Of the records that it read, `left` are unsettled, and the others `succeeded` or `failed`."""
+    """The tracing span of one query for new events, with counts of their outcomes. Of the records that it read, `left`
+    are unsettled, and the others `succeeded` or `failed`."""
 
     __slots__ = ("began", "failed", "left", "span", "succeeded")
 
@@ -40,8 +39,8 @@ class PollSpan:
 class OpenPollSpans:
     """The open tracing spans of a worker's queries for new events. Any thread may call.
 
-    They still have unsettled records. A record held behind another or put off is not settled: the span stays open until
-    memory holds no records or the poll is `LONGEST` seconds old, and counts the record in `open.count`."""
+    A span stays open until its last record is settled, memory holds no records, or the query is `LONGEST` seconds old.
+    Records that are not settled then, such as one held behind another, are counted in `open.count`."""
 
     def __init__(self, tracer: Tracer, subscription: str | None) -> None:
         self._tracer = tracer
@@ -98,9 +97,7 @@ class OpenPollSpans:
                 self._count_down(poll)
 
     def drop(self, partition: int) -> None:
-        """Remove the open events of a partition from the tracing spans of their queries.
-
-        They will not be settled in this process."""
+        """Remove a partition's open events from their spans. They will not be settled in this process."""
         with self._lock:
             for poll in self._open.pop(partition, {}).values():
                 self._count_down(poll)

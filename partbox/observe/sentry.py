@@ -1,16 +1,8 @@
-"""Sentry: one issue for each cause of failing events.
+"""Sentry: one issue for each cause of failing events, which is a subscription, an event type and an error class.
 
-    import sentry_sdk
-    from partbox.observe.sentry import Sentry
-
-    sentry_sdk.init("https://…")  # in the module that worker processes import
-    outbox.observe(Sentry())
-
-A cause is a subscription, an event type and an error class. A report has the application's stack without local
-variables, the first line of the error's text, and the position of the event. It has no payload, tenant or breadcrumbs,
-and an aggregate id only where an error of partbox names the event. Reports belong to the trace in which the event was
-published.
-"""
+A report has the application's stack without local variables, the first line of the error's text, and the position of
+the event. It has no payload, tenant or breadcrumbs, and an aggregate id only where an error of partbox names the event.
+Reports belong to the trace in which the event was published."""
 
 import re
 import time
@@ -45,9 +37,7 @@ _TRACE = re.compile(r"(?:00-)?([0-9a-f]{32})-([0-9a-f]{16})(?:-|$)")
 
 
 class Sentry(Observer):
-    """An observer that reports failed events to Sentry.
-
-    It uses the client that `sentry_sdk.init` has made.
+    """An observer that reports failed events to Sentry, through the client that `sentry_sdk.init` has made.
 
     For each cause, ten reports within ten seconds are sent, then one every ten seconds, which counts the others.
     `retries` also reports attempts that will be repeated, as warnings beside the errors for dead events. `setup` is
@@ -64,14 +54,13 @@ class Sentry(Observer):
 
     @contextmanager
     def publishing(self, events: Sequence[Event]) -> Iterator[dict[str, str]]:
-        """Add the current Sentry trace to the headers of published events, so that delivery joins that trace."""
+        # Delivery joins the trace that the header names.
         trace = sentry_sdk.get_traceparent() if sentry_sdk.get_client().is_active() else None
         yield {HEADER: trace} if trace else {}
 
     def parked(
         self, event: DeliveredEvent, handler: str, verdict: Verdict, error: BaseException | None, seconds: float | None
     ) -> None:
-        """Report a failed event to Sentry, whether it is dead or will be retried."""
         if verdict.state not in self._states or not sentry_sdk.get_client().is_active():
             return
         cause = ["partbox", event.subscription, event.event_type, _name(verdict, error)]

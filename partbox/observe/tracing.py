@@ -1,14 +1,9 @@
 """OpenTelemetry spans for each publish, each poll that returns records, and each call of a handler.
 
-    from partbox.observe.tracing import Tracing
-
-    outbox.observe(Tracing())
-
 The context of a publish travels in the headers of the event (W3C trace context), and the spans of its handlers link to
 it. Names and attributes follow the semantic conventions for messaging, with the event type as the destination, and
 `partbox.*` where the conventions have no name. A span holds no payload, aggregate id or tenant. It holds the text of a
-handler's exception with secrets masked.
-"""
+handler's exception with secrets masked."""
 
 import threading
 import time
@@ -61,10 +56,8 @@ _propagator = TraceContextTextMapPropagator()
 
 @dataclass(slots=True)
 class _HandlerSpan:
-    """The tracing span of one call of a handler.
-
-    `ended` is when the handler returned, in nanoseconds, and `left` the number of its events that are not settled.
-    `outcome` is "done" or the state of the first event that is not done."""
+    """The tracing span of one call of a handler. `ended` is when it returned, in nanoseconds, and `left` the number of
+    its unsettled events. `outcome` is "done" or the state of the first event that is not done."""
 
     span: Span
     left: int
@@ -99,13 +92,11 @@ class _HandlerSpan:
 class Tracing(Observer):
     """An observer that creates OpenTelemetry spans for publishing, polling and handling.
 
-    By default they go to the global tracer provider.
-
-    A provider cannot be sent to worker processes that get their handlers from this process. Give a function that makes
-    one there, or set the global provider in the module that they import. If the process instruments psycopg,
-    `statements` also traces the workers' statements (ten a second for an idle worker) and the statements of
-    transactional handlers. With `join`, the call for a single event belongs to the trace of its publish instead of
-    beginning a trace of its own."""
+    By default they go to the global tracer provider. A provider cannot be sent to worker processes that get their
+    handlers from this process. Give a function that makes one there, or set the global provider in the module that they
+    import. If the process instruments psycopg, `statements` also traces the workers' statements (ten a second for an
+    idle worker) and the statements of transactional handlers. With `join`, the call for a single event belongs to the
+    trace of its publish instead of beginning a trace of its own."""
 
     def __init__(
         self,
@@ -218,9 +209,8 @@ class Tracing(Observer):
             handled.close()
 
     def _parent(self, events: Sequence[DeliveredEvent]) -> Context:
-        """Return the trace context in which a handler's span starts.
-
-        It is the context of the publish if the call joins that trace, else an empty one for a trace of its own."""
+        """Return the context in which a handler's span starts: that of the publish, or an empty one."""
+        # The call joins the trace of the publish only if it has a single event and `join` is set.
         published = published_in(events[0]) if self._joins and len(events) == 1 else None
         return Context() if published is None else trace.set_span_in_context(NonRecordingSpan(published), Context())
 
@@ -307,7 +297,6 @@ def _span_name(operation: str, about: dict[str, Any]) -> str:
 
 
 def _handle_attributes(events: Sequence[DeliveredEvent], handler: str) -> dict[str, Any]:
-    """Return the OpenTelemetry attributes of a handler's call."""
     # The call of a batch has no partition, attempt or epoch.
     first, *more = events
     found = {**operation("handle", Operation.PROCESS), **_event_attributes(events)}

@@ -1,8 +1,5 @@
-"""The operator commands as a Python API: `Operations` and the objects it gives access to.
-
-There is a module for each noun that operators act on. Each call opens a session of its own, checks its arguments by
-`arguments`, and runs statements of `partbox.db.operator` or `partbox.db.inspect`. Modules are imported when a command
-is first used, so that a publisher pays for none of them."""
+"""The operator commands as a Python API. Each module of this package holds the commands on one kind of object. A module
+is imported when one of its commands is first used, so that a publisher pays for none of them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -27,11 +24,10 @@ if TYPE_CHECKING:
 
 
 class Operations:
-    """The operator commands of an outbox: read statistics, and change failed events, blocked keys, subscriptions and
-    limits.
+    """The operator commands of an outbox, for example on failed events, blocked keys, subscriptions and limits.
 
-    The commands act on the schema that `settings` name, in the database of `dsn`. `dsn` has the forms that
-    `partbox.outbox` describes."""
+    The commands act on the schema that `settings` name, in the database of `dsn`, each over a connection of its own.
+    `dsn` has the forms that `partbox.outbox` describes."""
 
     def __init__(self, dsn: str | Callable[[], str] | None, settings: "Settings") -> None:
         self._database = OutboxDatabase(dsn, settings)
@@ -43,10 +39,8 @@ class Operations:
 
     @property
     def dsn(self) -> str:
-        """The database connection string of this outbox, in a form that libpq understands.
-
-        If the DSN was given as a callable, each access calls it. If the DSN is an `embedded:` one, its server is
-        started."""
+        """The database connection string of this outbox, in a form that libpq understands. If the DSN was given as a
+        callable, each access calls it. If the DSN is an `embedded:` one, its server is started."""
         return self._database.resolve()()
 
     @property
@@ -58,9 +52,8 @@ class Operations:
 
     @property
     def blocked(self) -> "BlockedKeys":
-        """Commands that list blocked keys, and that retry or skip the failed event that blocks a key.
-
-        Later events of a blocked key wait for its head, the first record that is not delivered."""
+        """Commands that list blocked keys, and that retry or skip the failed event that blocks a key. Later events of a
+        blocked key wait for its head, the first record that is not delivered."""
         from partbox.operations.blocked import BlockedKeys
 
         return BlockedKeys(lambda: self.dsn, self.settings)
@@ -95,18 +88,15 @@ class Operations:
     def acting_as(identity: str | None) -> AbstractContextManager[None]:
         """Attribute the operator commands in this context to the user `identity`. None means the user of the process.
 
-        The identity is recorded with the actions of this thread or task, on any outbox. A program that embeds partbox
-        passes the name of its user. The user of the process is also the default. An identity is cut after 200
-        characters. Raise PartboxError if it is no text, or empty."""
+        The identity is recorded with the actions of this thread or task, on any outbox. It is cut after 200 characters.
+        Raise PartboxError if the identity is no text or is empty."""
         from partbox.db.operator.actions import acting_as
 
         return acting_as(identity)
 
     @property
     def stats(self) -> "Stats":
-        """Commands that read statistics: records by status, partitions and worker processes.
-
-        They also return the records themselves, page by page."""
+        """Commands that read statistics (records by status, partitions, worker processes) and pages of records."""
         from partbox.operations.stats import Stats
 
         return Stats(lambda: self.dsn, self.settings)
@@ -120,9 +110,7 @@ class Operations:
 
     @property
     def inbox(self) -> "Inbox":
-        """The inbox table, in which consumers store the ids of handled events to detect duplicates.
-
-        A repeated delivery then has no effect. See `partbox.inbox`."""
+        """The inbox table, in which consumers store the ids of handled events to detect repeated deliveries."""
         from partbox.inbox import Inbox
 
         return Inbox(self.settings.schema_name)
@@ -141,12 +129,10 @@ class Operations:
     def rebase(self, *, force: bool = False, timeout: Length = 60.0) -> "Rebased":
         """Adapt an outbox that was restored or copied into another database cluster to the transaction ids there.
 
-        The schema may have been restored from a dump, or copied by logical replication.
-
         Workers then deliver all records that were undelivered when the copy was made. Stop the workers first. The
-        rebase waits for publishers at most `timeout` (seconds, a timedelta, or a text such as "2m"), and publishers
-        wait while it runs. The rebase is one transaction. Raise PartboxError if the schema is no copy and `force` is
-        not set, or if workers are alive."""
+        rebase is one transaction. It waits for publishers at most `timeout` (seconds, a timedelta, or a text such as
+        "2m"), and publishers wait while it runs. Raise PartboxError if workers are alive, or if the schema is no copy
+        and `force` is not set."""
         from partbox.operations.rebase import rebase
 
         return rebase(lambda: self.dsn, self.settings, force=force, timeout=timeout)
@@ -167,9 +153,7 @@ class Operations:
         dry_run: bool = False,
         skip_bad: bool = False,
     ) -> "ImportResult":
-        """Import the rows of another outbox's table as events, each row only once.
-
-        The table itself is not changed.
+        """Import the rows of another outbox's table as events, each row once. That table is not changed.
 
         `columns` and `constants` are keyed by fields of an event. Rows become records in the order of the columns
         `order`. A row with a status in `failed` becomes a dead record, a row with a status in `done` is left out.

@@ -15,9 +15,7 @@ KNOWN_ACTIONS = sorted({*ACTION_WORDS, *(words.rpartition(" ")[2] for words in A
 
 
 class Actions(OperatorVerbs):
-    """The audit log of the operator commands that have changed an outbox, such as a replay or a pause.
-
-    An action is kept for `retain_actions`."""
+    """The audit log of the operator commands that have changed an outbox. An action is kept for `retain_actions`."""
 
     _noun = "actions"
 
@@ -30,9 +28,7 @@ class Actions(OperatorVerbs):
         since: Bound | None = None,
         until: Bound | None = None,
     ) -> list[OperatorAction]:
-        """Return at most `limit` logged operator actions, newest first.
-
-        Actions that changed nothing are left out.
+        """Return at most `limit` logged operator actions that changed something, newest first.
 
         `action` is a command such as "dead replay", or a verb such as "replay" for all nouns. `since` (inclusive) and
         `until` (exclusive) are times, or lengths such as "2h" for two hours ago. The subscription may be dropped by

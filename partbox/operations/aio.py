@@ -1,7 +1,5 @@
-"""The operator commands for asyncio: each call runs its synchronous counterpart in a thread.
-
-Each command is written once, as a synchronous method, and listed here. `AsyncVerb` takes its types from there.
-`asyncio.to_thread` supplies the threads, which are limited in number and inherit the identity of `acting_as`."""
+"""The operator commands for asyncio. Each call runs its synchronous counterpart by `asyncio.to_thread`, whose threads
+are limited in number and inherit the identity of `acting_as`."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -26,9 +24,7 @@ class _Verbs:
 
 
 class AsyncVerb(Generic[P, R]):
-    """A descriptor that turns a synchronous command into a coroutine method, which runs it in a thread.
-
-    Parameters, result and errors stay the same."""
+    """A descriptor that makes a synchronous command a coroutine method with the same parameters, result and errors."""
 
     def __init__(self, verb: Callable[Concatenate[Any, P], R]) -> None:
         self._verb = verb
@@ -42,8 +38,6 @@ class AsyncVerb(Generic[P, R]):
 
 
 class AsyncDeadRecords(_Verbs):
-    """An asyncio version of `DeadRecords`: list, replay and discard events whose delivery was given up."""
-
     list = AsyncVerb(DeadRecords.list)
     groups = AsyncVerb(DeadRecords.groups)
     count = AsyncVerb(DeadRecords.count)
@@ -55,8 +49,6 @@ class AsyncDeadRecords(_Verbs):
 
 
 class AsyncBlockedKeys(_Verbs):
-    """An asyncio version of `BlockedKeys`: list the keys whose events wait for a failed one, retry it or skip it."""
-
     list = AsyncVerb(BlockedKeys.list)
     groups = AsyncVerb(BlockedKeys.groups)
     retry_now = AsyncVerb(BlockedKeys.retry_now)
@@ -64,8 +56,6 @@ class AsyncBlockedKeys(_Verbs):
 
 
 class AsyncSubscriptions(_Verbs):
-    """An asyncio version of `Subscriptions`: create, list, pause, resume, replay and drop subscriptions."""
-
     create = AsyncVerb(Subscriptions.create)
     list = AsyncVerb(Subscriptions.list)
     pause = AsyncVerb(Subscriptions.pause)
@@ -75,22 +65,16 @@ class AsyncSubscriptions(_Verbs):
 
 
 class AsyncLimitedHandlers(_Verbs):
-    """An asyncio version of `LimitedHandlers`: list, set and reset the limits of event handlers."""
-
     list = AsyncVerb(LimitedHandlers.list)
     set = AsyncVerb(LimitedHandlers.set)
     reset = AsyncVerb(LimitedHandlers.reset)
 
 
 class AsyncActions(_Verbs):
-    """An asyncio version of `Actions`: list the logged operator actions."""
-
     list = AsyncVerb(Actions.list)
 
 
 class AsyncStats(_Verbs):
-    """An asyncio version of `Stats`: read the statistics of an outbox."""
-
     overview = AsyncVerb(Stats.overview)
     cluster = AsyncVerb(Stats.cluster)
     partitions = AsyncVerb(Stats.partitions)
@@ -102,16 +86,12 @@ class AsyncStats(_Verbs):
 
 
 class AsyncRecordSearch(_Verbs):
-    """An asyncio version of `RecordSearch`: find records and their delivery history."""
-
     find = AsyncVerb(RecordSearch.find)
 
 
 class AsyncOperations(_Verbs):
-    """The operator commands of an outbox as coroutines for asyncio, such as `await outbox.aio.dead.list()`.
-
-    Parameters, results and errors are the same as in `Operations`. If the task is cancelled, the command continues in
-    its thread to the end, and its changes are made and recorded. `progress` callbacks run in that thread."""
+    """The operator commands as coroutines for asyncio, such as `await outbox.aio.dead.list()`. If the task is
+    cancelled, the command continues in its thread to the end. `progress` callbacks run in that thread."""
 
     purge = AsyncVerb(Operations.purge)
     rebase = AsyncVerb(Operations.rebase)

@@ -1,7 +1,5 @@
-"""Checks of the arguments of operator commands.
-
-Each function returns its argument in the form that the database layer takes, and raises ArgumentError or PartboxError
-with the name of the argument, the value and the fix if the argument is invalid."""
+"""Checks of the arguments of operator commands. Each function returns its argument in the form that the database layer
+takes, or raises ArgumentError or PartboxError with the argument's name, its value and the fix."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -30,9 +28,7 @@ Moment = datetime | str
 
 
 class ArgumentError(PartboxError):
-    """An error for an invalid argument of an operator command.
-
-    `name` is the argument's name in Python; a command line replaces it by its own option."""
+    """An error for an invalid argument. A command line replaces `name`, the name in Python, by its own option."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name} {reason}")
@@ -45,12 +41,11 @@ class ArgumentError(PartboxError):
 
 
 def _is_whole(value: object, least: int = 1) -> TypeGuard[int]:
-    """Return True if the value is an int from `least` to the largest bigint of PostgreSQL. A bool is no int here."""
+    # A bool is no number here, and the largest number is PostgreSQL's largest bigint.
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MAX_BIGINT
 
 
 def limit(value: int) -> int:
-    """Return the `limit` argument of a command unchanged. Raise ArgumentError unless it is a positive int."""
     if not _is_whole(value):
         raise ArgumentError("limit", f"{value!r} must be a whole number above 0")
     return value
@@ -114,13 +109,11 @@ def kind(name: str, value: str | Enum) -> str:
 
 
 def event_type(name: str, value: str | Enum | type[Instance]) -> str:
-    """Return the name of an event type, given as text or as a class with `@partbox.event`. Raise ArgumentError if
-    invalid."""
+    """Return the name of an event type, which is given as text or as a class with `@partbox.event`."""
     return _apply_rule(type_name, name, value)
 
 
 def aggregate_id(value: AggregateId) -> str:
-    """Convert an aggregate id (text, int or UUID) to text. Raise PartboxError if it is invalid."""
     # The same ids are accepted as in publishing.
     try:
         return checks.identity("aggregate_id", value)
@@ -164,9 +157,7 @@ def record_or_event(value: Id) -> int | UUID:
 
 
 class StartPosition(NamedTuple):
-    """The position in the log at which a new subscription starts: the beginning, a publishing time, or now.
-
-    It is now if neither of the two fields is set."""
+    """The start of a new subscription in the log: the beginning, a publishing time, or now if neither field is set."""
 
     beginning: bool
     since: datetime | None

@@ -16,20 +16,16 @@ Groups = list[BlockedGroup]
 
 
 class BlockedKeys(OperatorVerbs):
-    """Commands on blocked keys: aggregates whose later events wait for a failed one (the head of the key).
-
-    Every call opens a connection of its own. An impossible command raises PartboxError with a remedy, an unreachable
-    database raises psycopg.Error."""
+    """Commands on blocked keys: aggregates whose later events wait for a failed one (the head of the key). An
+    impossible command raises PartboxError with a remedy, an unreachable database raises psycopg.Error."""
 
     _noun = "blocked"
 
     def list(
         self, limit: int = 100, *, since: TimeBound = None, until: TimeBound = None, subscription: str = "default"
     ) -> Keys:
-        """Return at most `limit` blocked keys, the longest blocked first.
-
-        `since` (inclusive) and `until` (exclusive) select keys by the time at which they became blocked. Both are
-        times, or lengths such as "2h" for two hours ago."""
+        """Return at most `limit` blocked keys, the longest blocked first. `since` (inclusive) and `until` (exclusive)
+        bound the time at which a key became blocked. Both are times, or lengths such as "2h" for two hours ago."""
         limit, bounds = arguments.limit(limit), _time_bounds(since, until)
         with self._session(subscription) as conn:
             return blocked.list_keys(conn, self._schema, subscription, limit, bounds)
@@ -37,18 +33,14 @@ class BlockedKeys(OperatorVerbs):
     def groups(
         self, limit: int = 100, *, since: TimeBound = None, until: TimeBound = None, subscription: str = "default"
     ) -> Groups:
-        """Group blocked keys by the kind of failure, and return at most `limit` groups, the largest first.
-
-        The keys of a group are blocked by heads (first waiting records) that are alike."""
+        """Group blocked keys by the kind of their failure. Return at most `limit` groups, the largest first."""
         limit, bounds = arguments.limit(limit), _time_bounds(since, until)
         with self._session(subscription) as conn:
             return blocked.groups(conn, self._schema, subscription, limit, bounds)
 
     def retry_now(self, aggregate_type: Kind, aggregate_id: AggregateId, *, subscription: str = "default") -> Head:
-        """Retry the event that blocks a key now, without waiting for its due time. Return its record as it was before.
-
-        The record that later events of the key wait for is its head. A dead head is replayed. `changed` of the result
-        is False if the head only waits for a free handler."""
+        """Retry the event that blocks a key (its head) now instead of at its due time, even a dead one. Return the head
+        as it was before. Its `changed` is False if the head only waits for a free handler."""
         key = _key(subscription, aggregate_type, aggregate_id)
         with self._session(subscription) as conn:
             head = _require_blocked(blocked.retry_now(conn, self._schema, key), key)
@@ -65,11 +57,10 @@ class BlockedKeys(OperatorVerbs):
         *,
         subscription: str = "default",
     ) -> Head:
-        """Give up the event that blocks a key, so that the key's later events are delivered.
+        """Give up the event that blocks a key (its head), so that the key's later events are delivered.
 
-        Return the head of the key, which blocked it, as it was before. The head becomes a dead record, which can be
-        replayed later. `reason` is put before its error. If a handler is running the head, the handler's outcome
-        counts."""
+        Return the head as it was before. The head becomes a dead record, which can be replayed later, with `reason`
+        before its error. If a handler is running the head, the handler's outcome counts."""
         key = _key(subscription, aggregate_type, aggregate_id)
         detail = "by hand" if reason is None else arguments.text("reason", reason)
         with self._session(subscription) as conn:

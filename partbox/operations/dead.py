@@ -25,9 +25,7 @@ Act = Callable[[Conn, str, str, list[int], DeadFilters | None], int]
 
 
 class DeadChoice(TypedDict, total=False):
-    """Keyword arguments that select dead records. A filter that is missing or None matches all records.
-
-    They are the filters besides `event_type`, and the subscription."""
+    """Filters of dead records, and the subscription. A filter that is missing or None matches all records."""
 
     aggregate_type: str | Enum | None
     aggregate_id: str | None
@@ -53,13 +51,11 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
 class DeadRecords(OperatorVerbs):
     """Commands on dead records, which are events whose delivery was given up.
 
-    Every call opens a connection of its own.
-
-    All commands take the keywords of `DeadChoice`. `older_than` is a timedelta, seconds or a text such as "2h", counted
-    since death by the database's clock. `group` is the number of a group from `groups`. `since` (inclusive) and `until`
-    (exclusive) bound the time of death; both are times, or lengths such as "2h" for two hours ago. An id is a record id
-    (int) or an event id (UUID), also as text. An impossible command raises PartboxError with a remedy, an unreachable
-    database raises psycopg.Error, so an empty answer always means that there are none."""
+    Filters are the event type and the keywords of `DeadChoice`. `older_than` is a timedelta, seconds or a text such as
+    "2h", counted since death by the database's clock. `group` is the number of a group from `groups`. `since`
+    (inclusive) and `until` (exclusive) bound the time of death; both are times, or lengths such as "2h" for two hours
+    ago. An id is a record id (int) or an event id (UUID), also as text. An impossible command raises PartboxError with
+    a remedy, an unreachable database raises psycopg.Error."""
 
     _noun = "dead"
 
@@ -71,9 +67,8 @@ class DeadRecords(OperatorVerbs):
             return dead.list_records(*choice_of_rows, arguments.limit(limit), arguments.after(after))
 
     def groups(self, event_type: Kind = None, *, limit: int = 100, **choice: Unpack[DeadChoice]) -> Groups:
-        """Group dead records by event type and error, and return at most `limit` groups, the largest first.
-
-        Errors that differ only in numbers and quoted parts count as the same."""
+        """Group dead records by event type and error, and return at most `limit` groups, the largest first. Errors that
+        differ only in numbers and quoted parts count as the same."""
         with self._choose(event_type, choice) as choice_of_rows:
             return dead.groups(*choice_of_rows, arguments.limit(limit))
 
@@ -83,19 +78,15 @@ class DeadRecords(OperatorVerbs):
             return dead.count(*choice_of_rows)
 
     def show(self, id: arguments.Id, *, payload: bool = False, subscription: str = "default") -> DeadDetail:
-        """Return one dead record with its headers and times. Its payload is included only if `payload` is True.
-
-        The payload is not masked."""
+        """Return one dead record with its headers and times, and with its unmasked payload if `payload` is True."""
         with self._session(subscription) as conn:
             record_id = self._find_record_id(conn, subscription, id)
             found = dead.show(conn, self._schema, subscription, record_id, payload=payload)
             return found or self._refuse(conn, subscription, record_id)
 
     def replay(self, id: arguments.Id, *, subscription: str = "default") -> int:
-        """Deliver a dead record again, with all its attempts. Return 1.
-
-        It is delivered before every unstarted event of its aggregate. Later events of the aggregate may have been
-        delivered meanwhile. The last error is kept."""
+        """Deliver a dead record again, with all its attempts, before every unstarted event of its aggregate. Return 1.
+        Later events of the aggregate may have been delivered meanwhile. The last error is kept."""
         return self._change_one("replay", dead.replay, id, subscription)
 
     def replay_all(
@@ -103,25 +94,21 @@ class DeadRecords(OperatorVerbs):
     ) -> int:
         """Deliver all dead records that match the filters again, and return their number.
 
-        Records that die during the call are left out.
-
-        The records of an aggregate are replayed in id order, even while workers run. Imported records that no saved
-        cursor has passed yet are left out. Each transaction takes about 500 records, always whole aggregates, and is
-        followed by a call of `progress(done, total)`. After an interruption, a second call replays the rest."""
+        Records that die during the call are left out, and so are imported records that no saved cursor has passed yet.
+        The records of an aggregate are replayed in id order, even while workers run. Each transaction takes about 500
+        records, always whole aggregates, and is followed by a call of `progress(done, total)`. After an interruption, a
+        second call replays the rest."""
         return self._change_all("replay", dead.replay, event_type, choice, progress)
 
     def discard(self, id: arguments.Id, *, subscription: str = "default") -> int:
-        """Discard a dead record for good, so that it is never delivered. Return 1.
-
-        It no longer blocks its aggregate."""
+        """Discard a dead record, so that it is never delivered and no longer blocks its aggregate. Return 1."""
         return self._change_one("discard", dead.discard, id, subscription)
 
     def discard_all(
         self, event_type: Kind = None, *, progress: Progress | None = None, **choice: Unpack[DeadChoice]
     ) -> int:
-        """Discard all dead records that match the filters for good, and return their number.
-
-        Records that die during the call are left out."""
+        """Discard all dead records that match the filters for good, and return their number. Records that die during
+        the call are left out."""
         return self._change_all("discard", dead.discard, event_type, choice, progress)
 
     @contextmanager

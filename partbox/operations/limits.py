@@ -22,10 +22,6 @@ MAX_AT_ONCE: Final = 10**9  # calls at once
 class LimitedHandlers(OperatorVerbs):
     """Commands on the limits of event handlers: calls per second and concurrent calls.
 
-    A change takes effect in running workers.
-
-    Every call opens a connection of its own.
-
     A limit that is set overrides the declared one, bound by bound, until it is reset. Running workers apply a change
     within one heartbeat. `known` returns the names of a subscription's handlers that take limits, as far as this
     process knows them. An invalid argument raises PartboxError with a remedy, an unreachable database raises
@@ -40,10 +36,8 @@ class LimitedHandlers(OperatorVerbs):
         self._known = known
 
     def list(self, subscription: str | None = None) -> list[HandlerLimit]:
-        """Return the limits of event handlers, each with the number of calls that wait for it.
-
-        The limits are those of one subscription, or of all. The list has the limits that living processes apply, and
-        the limits that operators have set."""
+        """Return the limits of handlers in one or all subscriptions, each with the number of calls that wait for it.
+        The limits are those that living processes apply, and those that operators have set."""
         with self._session(subscription) as conn:
             found = overview(conn, self._schema, subscription, exact_up_to=EXACT_OF_LIST)
         return [limit for cluster in found.clusters for limit in cluster.limits]
@@ -74,9 +68,8 @@ class LimitedHandlers(OperatorVerbs):
         return changed
 
     def reset(self, handler: str, *, subscription: str = "default") -> bool:
-        """Remove the limit that an operator set for a handler. Return False if there was none.
-
-        The limits declared in the handler's code apply again."""
+        """Remove the limit that an operator set for a handler, so that the limits declared in its code apply again.
+        Return False if there was none."""
         arguments.text("handler", handler)
         with self._session(subscription) as conn:
             changed = limits.reset(conn, self._schema, subscription, handler)

@@ -1,9 +1,5 @@
-"""Purging: deletes records that every subscription has consumed, and other expired rows, in small steps.
-
-Dead rows are deleted first, because a record is kept as long as it is parked in any subscription. Whole segments of the
-log follow, at no cost per record. The remaining records are deleted one by one. If an archive is kept, only archived
-records are deleted, and the setting `archive` has them written first. A step is a transaction of its own under a lock,
-which a single purge holds at a time. A purge that does not get the lock ends, because another one does the work."""
+"""Purging: deletion of records that every subscription has consumed, and of other expired rows, in small transactions.
+If an archive is kept, only archived records are deleted, and the setting `archive` has them written first."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,9 +24,7 @@ RETENTION_SETTINGS = ("retain_done", "retain_dead", "retain_keys", "retain_histo
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """The result of a purge: the number of deleted rows of each kind.
-
-    After a dry run, the numbers are of rows that a purge would have deleted.
+    """The result of a purge: the number of deleted rows of each kind, or of expired rows after a dry run.
 
     `dead` counts parked rows, whose records count as `records` once they expire. `segments` of the log were emptied
     whole and gave back `freed` bytes; their records are not counted. Before that, `archived` records were written to
@@ -54,7 +48,6 @@ class Purged:
 
     @property
     def total(self) -> int:
-        """The total number of deleted rows and of emptied log segments."""
         return self.records + self.dead + self.keys + self.history + self.inbox + self.segments
 
     def __str__(self) -> str:
@@ -80,9 +73,7 @@ def purge(
 
     `stopped` is polled between two steps, and `progress` is called with the result so far after each step. If `by_hand`
     is set, the purge is recorded as an action of an operator. If `patient` is set, a few expired records are not worth
-    an archive file and stay. Raise SchemaError or psycopg.Error.
-
-    It uses a connection of its own."""
+    an archive file and stay. Raise SchemaError or psycopg.Error."""
     sofar = Purged(complete=False)
     act = LongAction(settings.schema_name, "purge", {name: settings.shown(name) for name in RETENTION_SETTINGS})
 
@@ -111,6 +102,8 @@ def _purge_steps(
     conn: Conn, schema: str, kind: steps.Kind, limits: dict[str, Any], stopped: Callable[[], bool]
 ) -> Iterator[int | None]:
     """Delete the expired rows of one kind in small steps, and yield the number of rows deleted in each."""
+    # Each step is a transaction under a lock that a single purge holds at a time. A purge that does not get the lock
+    # ends, because another one does the work.
     # None is yielded as the last value if stopped, or if another purge runs.
     position: Sequence[int] | None = steps.START_POSITION
     while position is not None:
@@ -134,6 +127,7 @@ def _purge_segments(
     **how: Any,
 ) -> bool:
     """Archive expired records and empty expired log segments. Return True if single records may be deleted next."""
+    # Whole segments come before single records, because they cost nothing per record.
     # A segment is emptied only if it has expired as a whole. The deletion of single records requires that all expired
     # records could be archived. `how` is passed on to `maintain_over`.
     if dry_run:
@@ -162,6 +156,7 @@ def list_segments(dsn: Callable[[], str], settings: Settings) -> list[SegmentRet
 
 def _kinds(conn: Conn, settings: Settings, dry_run: bool) -> Iterator[tuple[steps.Kind, dict[str, Any]]]:
     """Yield the kinds of rows that a purge deletes, in order, each with the arguments for its deletion."""
+    # Dead rows come first, because a record is kept as long as it is parked in any subscription.
     # A schema with only an inbox has a single kind, inbox rows.
     limits = {"dry_run": dry_run, "batch": max(settings.purge_batch, DRY_BATCH) if dry_run else settings.purge_batch}
     if not migrate.is_inbox_only(conn, settings.schema_name):

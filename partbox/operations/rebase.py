@@ -1,7 +1,4 @@
-"""Rebase: makes a logical copy of a schema, from a dump or logical replication, usable in its new cluster.
-
-A heartbeat within its lease comes from a living worker, or is a row of the dump. A row of the dump does not change, so
-an instance counts as dead if its heartbeat does not change for the length of its lease."""
+"""Rebase: makes a logical copy of a schema, from a dump or logical replication, usable in its new cluster."""
 
 import logging
 import time
@@ -91,6 +88,8 @@ def _retry_rebase(
 
 def _await_silence(conn: Conn, schema: str, progress: Progress) -> dict[UUID, datetime]:
     """Wait until all worker processes prove dead by missing heartbeats. Raise PartboxError if one is alive."""
+    # A heartbeat within its lease comes from a living worker, or is a row of the dump. A row of the dump does not
+    # change, so an instance counts as dead if its heartbeat does not change for the length of its lease.
     # Returns the last heartbeat of each worker process that the schema lists, by instance id. The error names the
     # living instances, whose heartbeats have changed.
     first, since = steps.list_instances(conn, schema), time.monotonic()

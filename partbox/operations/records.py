@@ -42,9 +42,7 @@ OUTCOMES_OF_ENDING: Final = {
 
 
 class RecordChoice(TypedDict, total=False):
-    """The filters that every record search accepts: types, tenant, publishing time and an upper bound of ids.
-
-    Results begin below the given record id."""
+    """The filters of every record search: types, tenant, publishing time, and ids below `before`."""
 
     event_type: str | Enum | type[Instance] | None
     aggregate_type: str | Enum | None
@@ -55,9 +53,7 @@ class RecordChoice(TypedDict, total=False):
 
 
 class RecordQuery(RecordChoice, total=False):
-    """Keyword arguments of a record search: filters, and at most one of `aggregate`, `event`, `key` and `record`.
-
-    Each of the four names the records directly."""
+    """Keyword arguments of a record search: filters, and at most one of `aggregate`, `event`, `key` and `record`."""
 
     aggregate: arguments.AggregateId | None
     event: UUID | str | None
@@ -80,9 +76,7 @@ CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
 
 
 class RecordSearch(OperatorVerbs):
-    """A search for records in the log of an outbox, with their delivery state in each subscription.
-
-    Every call opens a connection of its own and changes nothing."""
+    """A search for records in the log, with their delivery state in each subscription. Searches change nothing."""
 
     _noun = "find"
 
@@ -102,15 +96,14 @@ class RecordSearch(OperatorVerbs):
         counts. The keywords `aggregate`, `event`, `key` and `record` state the meaning. Without any of them, all
         records match. The records also match `event_type`, `aggregate_type` and `tenant`, were published from `since`
         (inclusive) to `until` (exclusive), and have ids below `before`. A time is a datetime, or a length such as "2h"
-        for two hours ago. `subscription` limits the states to one subscription.
+        for two hours ago. `subscription` limits the states to one subscription, and `payload` includes the payloads.
 
         `ended` is one of dead, discarded, cancelled, skipped, replayed, ignored, twice and failed. With it, `since`
         (default: a day ago) and `until` bound the time of that ending, and the latest ending comes first. "twice" means
         that a record may have run twice, because a process died that ran it. "failed" means that any attempt failed.
 
-        `payload` includes the payloads. The work is bounded, and `read_since` of the result tells how far an incomplete
-        search has read. Raise PartboxError with a remedy for invalid arguments, and psycopg.Error if the database
-        cannot be reached, so an empty result always means that there are none."""
+        The work is bounded, and `read_since` of the result tells how far an incomplete search has read. Raise
+        PartboxError with a remedy for invalid arguments, and psycopg.Error if the database cannot be reached."""
         if arguments.limit(limit) > MAX_LIMIT:
             raise PartboxError(f"limit {limit} is too much: at most {MAX_LIMIT}, then those `before` the last of them")
         lookups, choice = _build_lookups(what, query), _check_query(query)
@@ -136,9 +129,8 @@ class RecordSearch(OperatorVerbs):
         subscription: str | None,
         payload: bool,
     ) -> FoundRecords:
-        """Try several interpretations of a search text in order, and load the records that the first match finds.
-
-        It also notes the other meanings of the text under which a cheap lookup finds records."""
+        """Try several meanings of a search text in order, and load the records that the first match finds."""
+        # The result also names the other meanings of the text under which a cheap lookup finds records.
         meant, search_page, others = None, SearchPage(), list[str]()
         for meaning, lookup in lookups.items():
             if not search_page.positions:

@@ -15,10 +15,8 @@ log = logging.getLogger("partbox.commands")
 
 
 class OperatorVerbs:
-    """Base class of the groups of operator commands. Each command opens a database connection of its own.
-
-    A group is for instance dead records or subscriptions. `_noun` names the connections, which the server shows, and
-    the commands in logs."""
+    """The base class of a group of operator commands, each of which opens a database connection of its own. `_noun`
+    names the connections, which the server shows, and the commands in logs."""
 
     _noun: ClassVar[str]
 

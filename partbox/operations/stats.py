@@ -17,15 +17,12 @@ FAILED_STATES = ("retrying", "dead")
 
 
 class Stats(OperatorVerbs):
-    """Commands that read the statistics of an outbox.
-
-    Every call opens a connection of its own and runs one statement.
+    """Commands that read the statistics of an outbox, each by a single SQL statement.
 
     `overview`, `cluster`, `partitions` and `records` count up to 10,000 pending records of a partition exactly and
     estimate larger numbers. Parked records are counted, completed ones are estimated. A page holds at most 1,000
     records in id order, without payloads. The next page begins `after` the last id of the previous page. Raise
-    PartboxError with a remedy, also for an unknown subscription, and psycopg.Error if the database cannot be reached,
-    so an empty result always means that there are none."""
+    PartboxError with a remedy, also for an unknown subscription, and psycopg.Error if the database is unreachable."""
 
     _noun = "stats"
 
@@ -41,21 +38,18 @@ class Stats(OperatorVerbs):
             return stats.cluster(conn, self._schema, subscription)
 
     def partitions(self, subscription: str = "default") -> tuple[PartitionStats, ...]:
-        """Return the 256 partitions of a subscription, each with its owner and its number of pending records.
-
-        The epoch and the age of the oldest pending record are returned as well."""
+        """Return the 256 partitions of a subscription, each with its owner and epoch, the number of its pending
+        records, and the age of the oldest one."""
         return self.cluster(subscription).partitions
 
     def records(self, subscription: str = "default") -> dict[str, int]:
-        """Count the records of a subscription by status.
-
-        A record is pending, completed, or parked (set aside from normal reading) in one of several states."""
+        """Count the records of a subscription by status: pending, completed, or parked (set aside from normal reading)
+        in one of several states."""
         return self.cluster(subscription).records
 
     def pending(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
-        """Return a page of the records that a subscription has not consumed yet.
-
-        The statement reads at most a page of each partition, and the records that committed late."""
+        """Return a page of the records that a subscription has not consumed yet."""
+        # The statement reads at most a page of each partition, and the records that committed late.
         return self._page("page_pending", subscription, limit, after)
 
     def failed(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
@@ -63,17 +57,15 @@ class Stats(OperatorVerbs):
         return self._page("page_parked", subscription, limit, after, states=[*FAILED_STATES])
 
     def parked(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
-        """Return a page of a subscription's parked records, which are set aside from normal reading.
-
-        They are in any state: failed, deferred, delayed, held, ready, dead, discarded."""
+        """Return a page of a subscription's parked records, which are set aside from normal reading. They are in any
+        state: failed, deferred, delayed, held, ready, dead, discarded."""
         return self._page("page_parked", subscription, limit, after, states=[*STATES])
 
     def completed(
         self, subscription: str = "default", limit: int = 100, after: int | None = None
     ) -> list[RecordStatus]:
-        """Return a page of the records that a subscription has completed and that are not deleted yet.
-
-        At most a page of each partition is read."""
+        """Return a page of the records that a subscription has completed and that are not deleted yet."""
+        # At most a page of each partition is read.
         return self._page("page_completed", subscription, limit, after)
 
     def _page(self, name: str, subscription: str, limit: int, after: int | None, **more: object) -> list[RecordStatus]:
@@ -104,19 +96,15 @@ class _Point(NamedTuple):
 
 
 class RateMeter:
-    """A meter of the publishing and delivery rates of all subscriptions over the last seconds.
-
-    Pass every overview (statistics of all subscriptions) to `observe`, because rates are computed from their
-    differences."""
+    """A meter of the publishing and delivery rates of all subscriptions over the last seconds. Pass every overview to
+    `observe`, because rates are computed from the differences between overviews."""
 
     def __init__(self) -> None:
         self._last: Overview | None = None
         self._points: dict[str, deque[_Point]] = {}
 
     def observe(self, overview: Overview) -> None:
-        """Update the rates from new statistics of all subscriptions.
-
-        An overview that is not newer than the previous one is ignored."""
+        """Update the rates from new statistics. Ignore an overview that is not newer than the previous one."""
         last = self._last
         if last is not None and overview.at <= last.at:
             return
@@ -127,9 +115,7 @@ class RateMeter:
         }
 
     def rates(self, subscription: str) -> Rates | None:
-        """Return the publishing and delivery rates of a subscription, or None if unknown.
-
-        The rates are unknown until two overviews of the subscription were observed."""
+        """Return the rates of a subscription, or None until two overviews of the subscription were observed."""
         points = self._points.get(subscription)
         if points is None or len(points) < 2:
             return None
@@ -154,13 +140,11 @@ class RateMeter:
 
 
 def delivered(before: Cluster, after: Cluster, drawn: int) -> float:
-    """Estimate how many records a subscription finished between two reads of its statistics.
-
-    `drawn` is the number of record ids that were assigned meanwhile.
-
-    The result is negative after a replay. If both counts of a partition are exact, the number is the published records
-    minus the growth of the pending ones. An estimated count is off by more than the number delivered, so there the ids
-    that the cursor has passed are multiplied by the density of records above it."""
+    """Estimate how many records a subscription finished between two reads of its statistics, while `drawn` record ids
+    were assigned. The result is negative after a replay."""
+    # If both counts of a partition are exact, the number is the published records minus the growth of the pending ones.
+    # An estimated count is off by more than the number delivered, so there the ids that the cursor has passed are
+    # multiplied by the density of records above it.
     parked = sum(after.parked.values()) - sum(before.parked.values())
     if before.unlisted or after.unlisted:
         return drawn - (after.pending - before.pending) - parked
@@ -181,9 +165,7 @@ MAX_NEWS: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class NewsItem:
-    """One line of news about a subscription, such as a process that joined, for a live view.
-
-    `kind` is joined, gone, leaves, moved or said."""
+    """One line of news about a subscription, for a live view. `kind` is joined, gone, leaves, moved or said."""
 
     at: datetime
     kind: str
@@ -191,15 +173,12 @@ class NewsItem:
 
 
 class NewsFeed:
-    """A list of the latest news lines about a subscription. When it is full, the oldest lines are dropped.
-
-    The oldest line comes first."""
+    """The latest news lines about a subscription, oldest first. A full list drops its oldest lines."""
 
     def __init__(self, kept: int = MAX_NEWS) -> None:
         self.happenings: deque[NewsItem] = deque(maxlen=kept)
 
     def add(self, text: str, kind: str = "said", at: datetime | None = None) -> NewsItem:
-        """Append a line of news and return it. The default time is now."""
         made = NewsItem(at or datetime.now(UTC), kind, text)
         self.happenings.append(made)
         return made
@@ -207,12 +186,10 @@ class NewsFeed:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The differences between two reads of a subscription's statistics: processes and partition owners that changed.
+    """The changes of processes and partition owners between two reads of a subscription's statistics.
 
-    `gone` has the number of partitions that each lost process still owned.
-
-    `claims` maps each claimed partition to the old owner, None if it had released the partition before, and the new
-    one."""
+    `gone` has the number of partitions that each lost process still owned. `claims` maps each claimed partition to the
+    old owner, None if it had released the partition before, and the new one."""
 
     joined: tuple[Instance, ...]
     leaving: tuple[Instance, ...]
@@ -221,9 +198,7 @@ class Changes:
 
 
 def compare_clusters(before: Cluster, after: Cluster) -> Changes:
-    """Compare two reads of a subscription's statistics, and return the changes of processes and partition owners.
-
-    The result has the processes that joined, leave or are gone, and the partitions that changed their owner."""
+    """Return the changes of processes and partition owners between two reads of a subscription's statistics."""
     was = {each.instance_id: each for each in before.instances}
     now = {each.instance_id: each for each in after.instances}
     owned = Counter(each.owner for each in before.partitions)

@@ -1,9 +1,5 @@
-"""Subscriptions: create, list, pause, resume, replay and drop them.
-
-Replay and drop need a paused subscription without owners. Workers release their partitions by themselves: at the next
-tick they find that no partition is assigned to them, start no further handler, and release each partition when its last
-handler has ended. Dead workers release nothing. They are buried here when their lease is over, because a subscription
-without a supervisor has nobody else to do it."""
+"""Subscriptions: create, list, pause, resume, replay and drop them. Replay and drop need a paused subscription without
+owners, so they wait until its workers have released all partitions."""
 
 import logging
 import time
@@ -41,30 +37,23 @@ Progress = Callable[[Sequence[Holder]], None]
 
 
 class Interrupted(KeyboardInterrupt):
-    """An error raised when Ctrl-C interrupts a command on a subscription.
-
-    The message says in which state the subscription is left."""
+    """An error for a Ctrl-C during a command. The message says in which state the subscription is left."""
 
 
 class StillBusy(PartboxError):
-    """An error raised when a command times out because workers of the subscription are still active.
-
-    The workers still own partitions of the subscription, or still run."""
+    """An error for a command that timed out because workers still run or own partitions of the subscription."""
 
 
 class FinalState(NamedTuple):
-    """The state in which a failed command leaves a subscription, as text.
-
-    `known` is True if the subscription certainly is in the state that it had before the command."""
+    """The state in which a failed command leaves a subscription, as text. `known` is True if the subscription certainly
+    is in the state that it had before the command."""
 
     text: str
     known: bool
 
 
 def describe_holders(left: Sequence[Holder]) -> str:
-    """Return a text that names the worker processes that still run or own partitions of a subscription.
-
-    Dead processes have no name."""
+    """Return a text that names the processes that still run or own partitions. Dead processes have no name."""
     return several([f"{each.node} {each.pid}" if each.node else "a dead process" for each in left])
 
 
@@ -79,21 +68,18 @@ REFUSALS: dict[Problem, str] = {
 
 
 class Subscriptions(OperatorVerbs):
-    """Commands on the subscriptions of an outbox: create, list, pause, resume, replay and drop.
+    """Commands on the subscriptions of an outbox.
 
-    Every call opens a connection of its own. Times are datetimes with a zone, or texts in ISO 8601. A `timeout` is
-    seconds, a timedelta, or a text such as "2m". An impossible command raises PartboxError with a remedy, an
-    unreachable database raises psycopg.Error."""
+    Times are datetimes with a zone, or texts in ISO 8601. A `timeout` is seconds, a timedelta, or a text such as "2m".
+    An impossible command raises PartboxError with a remedy, an unreachable database raises psycopg.Error."""
 
     _noun = "subscription"
 
     def create(
         self, name: str, start: Moment = "beginning", types: Iterable[str | Enum | type[Instance]] | None = None
     ) -> None:
-        """Create a subscription, which delivers the events of the log from the position `start` on.
-
-        `start` is the "beginning" of the log, a publishing time, or "now". If `types` are given, only events of the
-        given types are delivered."""
+        """Create a subscription, which delivers the events of the log from `start` on: the "beginning", a publishing
+        time, or "now". If `types` are given, only events of the given types are delivered."""
         name, wanted = arguments.subscription_name(name), arguments.event_types(types)
         begin = arguments.start_position(start)
         with self._session() as conn:
@@ -112,15 +98,13 @@ class Subscriptions(OperatorVerbs):
             return list_subscriptions(conn, self._schema)
 
     def pause(self, name: str) -> bool:
-        """Stop delivery to a subscription until it is resumed. Return False if it was paused already.
-
-        Workers let running handlers finish, and release their partitions. New events wait in the log."""
+        """Stop delivery to a subscription until it is resumed. Return False if it was paused already. Workers let
+        running handlers finish, and release their partitions. New events wait in the log."""
         return self._switch("pause", subscriptions.pause, name)
 
     def resume(self, name: str) -> bool:
-        """Resume delivery to a paused subscription. Return False if it was not paused.
-
-        Delivery continues at the event where it stopped. Workers notice within a heartbeat."""
+        """Resume delivery to a paused subscription at the event where it stopped. Return False if it was not paused.
+        Workers notice within a heartbeat."""
         return self._switch("resume", subscriptions.resume, name)
 
     def _switch(self, verb: str, act: Callable[[Conn, str, str], bool | None], name: str) -> bool:
@@ -139,10 +123,7 @@ class Subscriptions(OperatorVerbs):
         timeout: arguments.Length = TIMEOUT,
         progress: Progress | None = None,
     ) -> int:
-        """Set a subscription back to a record id or a time, so that all later events are delivered again.
-
-        The events from that position on are delivered in order.
-
+        """Set a subscription back to a record id or a time, so that all later events are delivered again, in order.
         Return how many of 256 partitions were set back.
 
         The subscription is paused until its workers have released everything, at most for `timeout`, and resumed
@@ -167,11 +148,11 @@ class Subscriptions(OperatorVerbs):
         return rewound
 
     def drop(self, name: str, timeout: arguments.Length = TIMEOUT, *, progress: Progress | None = None) -> None:
-        """Delete a subscription, after its workers have ended. Raise PartboxError if they run past `timeout`.
+        """Delete a subscription with its cursors (read positions) and parked records. The log is not changed.
 
-        Its cursors (read positions) and parked records are deleted as well. The log is not changed. Stop the workers
-        first: the subscription is paused, and all of them must have ended within `timeout`. After an error nothing is
-        changed, and the subscription is resumed unless it was paused before."""
+        Stop the workers first: the subscription is paused, and PartboxError is raised unless all workers have ended
+        within `timeout`. After an error nothing is changed, and the subscription is resumed unless it was paused
+        before."""
         patience = arguments.length("timeout", timeout)
         with self._session(name) as conn:
 
@@ -185,7 +166,6 @@ class Subscriptions(OperatorVerbs):
 
     @contextmanager
     def _session(self, subscription: str | None = None) -> Iterator[Conn]:
-        """Open a connection for one command. Raise PartboxError if the subscription does not exist."""
         # The connection is to the primary server and has the right to read the id sequence.
         with super()._session(subscription) as conn:
             check(conn, self._schema)
@@ -201,12 +181,14 @@ class Subscriptions(OperatorVerbs):
         *,
         members: bool,
     ) -> Result:
-        """Pause the subscription, wait until no worker owns a partition of it, then call `act(paused_here)`.
-
-        With `members`, wait until no instance is left, either. If the pause, the wait (StillBusy after `timeout`
-        seconds) or `act` fails, or Ctrl-C interrupts, a subscription that was paused here is resumed, through a new
-        connection if need be. After a success it stays as `act` leaves it. This is a function, not a context manager,
-        because a signal that arrives between the pause and the block of a `with` would skip the resume."""
+        """Pause the subscription, wait until no worker owns a partition of it, then call `act(paused_here)`. With
+        `members`, wait until no instance is left, either."""
+        # Workers release their partitions by themselves: at the next tick they find that no partition is assigned to
+        # them, start no further handler, and release each partition when its last handler has ended. If the pause, the
+        # wait (StillBusy after `timeout` seconds) or `act` fails, or Ctrl-C interrupts, a subscription that was paused
+        # here is resumed, through a new connection if need be. After a success it stays as `act` leaves it. This is a
+        # function, not a context manager, because a signal that arrives between the pause and the block of a `with`
+        # would skip the resume.
         # Returns the result of `act`. `paused_here` is False if the subscription was paused before.
         paused_here = not subscriptions.paused(conn, self._schema, name)
         acting = False
@@ -240,6 +222,7 @@ class Subscriptions(OperatorVerbs):
 
     def _bury_expired(self, conn: Conn, name: str, found: Sequence[Holder], silence: SilenceWatch) -> None:
         """Delete expired worker processes from the database, and free their partitions."""
+        # Dead workers release nothing, and a subscription without a supervisor has nobody else to bury them.
         # A process is deleted when its lease is over. All partitions whose owners are no longer registered are freed.
         expired = silence.expired((each.beat for each in found if each.beat is not None), time.monotonic())
         if expired or any(each.beat is None for each in found):

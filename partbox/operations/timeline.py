@@ -44,9 +44,7 @@ STATE_TEXTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TimelineEntry:
-    """One line of a record's delivery history: a time and a text.
-
-    A `subscription` of None stands for all subscriptions, an `at` of None for now."""
+    """One line of a record's delivery history. `subscription` is None for all subscriptions, `at` is None for now."""
 
     at: datetime | None
     subscription: str | None
@@ -54,9 +52,8 @@ class TimelineEntry:
 
 
 def timeline(record: FoundRecord) -> list[TimelineEntry]:
-    """Return the delivery history of a record in all subscriptions as lines of text, oldest first.
-
-    Each subscription's present state is included. The texts may contain user input: errors, names, reasons."""
+    """Return a record's delivery history and present state in all subscriptions as lines of text, oldest first. The
+    texts may contain user input: errors, names, reasons."""
     entries = [TimelineEntry(record.published_at, None, "published"), *_delay_entries(record)]
     for standing in record.standings:
         entries += _status_entries(standing)

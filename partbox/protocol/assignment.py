@@ -1,8 +1,4 @@
-"""Assign the partitions of a subscription to worker processes in equal shares, with as few moves as possible.
-
-A partition stays with its assignee as long as the assignee is alive and holds no more than its share. With n partitions
-and m instances, n mod m shares are larger by one. The larger shares go to the instances that already hold the most
-partitions, because each of these instances then has to give away one partition less."""
+"""Assign the partitions of a subscription to worker processes in equal shares, with as few moves as possible."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -13,6 +9,9 @@ Assignees = Sequence[UUID | None]
 
 def assign(partitions: Assignees, instances: Collection[UUID]) -> list[UUID | None]:
     """Assign partitions to instances in equal shares, with as few moves as possible."""
+    # A partition stays with its assignee as long as the assignee is alive and holds no more than its share. With n
+    # partitions and m instances, n mod m shares are larger by one. The larger shares go to the instances that already
+    # hold the most partitions, because each of these instances then has to give away one partition less.
     # The present assignees are given by partition number, and the new ones are returned so. Shares differ by at most
     # one, and the number of moves is the smallest possible. The result does not depend on the order of `instances`, and
     # assigning the result again changes nothing. Without instances, every assignee is None.
@@ -52,7 +51,7 @@ def _share_room(partitions: Assignees, instances: Collection[UUID]) -> Counter[U
 
 
 def _spread_takers(room: Counter[UUID | None]) -> Iterator[UUID]:
-    """Yield the instances in turn, each as often as it has room for another partition."""
+    # The instances take turns, each as often as it has room for another partition.
     # Neighbouring partitions thereby go to different instances.
     left = sorted(instance for instance, free in room.items() if instance and free > 0)
     while left:

@@ -13,28 +13,9 @@ sleeps. A worker raises the flag before it sleeps. A publisher reads the flag af
     RAISED ──> NAPPING     the worker has polled once more, `HEARD_TIME` after the flag was raised
     any ──> AWAKE          a poll did not read everything, or the log moves on, or the flag is down
 
-Each rule below was added after a test run failed without it:
-
-- A worker raises the flag when the log has stood still for `STILL_TIME`, unless another worker has raised it for long
-  enough. While the flag stays up, every new event causes a ring. A worker that has read the new events therefore goes
-  back to sleep at once.
-- A worker never lowers the flag because it woke up. Another worker may rely on the flag by then, and would sleep
-  without being called.
-- If the log moves on for `STILL_TIME`, with less than `MIN_ID_GAP` between ids, a worker lowers the flag and notifies
-  `back`, and every sleeping worker polls. Without this rule, one idle worker would cost busy publishers two thirds of
-  their rate.
-- A transaction may read the flag before it is raised and commit after the last poll. Its ids are drawn already, so the
-  floor of the page is below the value of the id sequence. The nap is then only `SHORT_NAP`.
-- A publisher that found the flag down does not read it again for `NO_ASK_TIME`, counted from the time at which it sent
-  that statement. `NO_ASK_TIME` is shorter than `HEARD_TIME`. A publisher never remembers that it rang, because a
-  rollback to a savepoint takes the notification back.
-- A flag that lies more than 3,000 ms ahead counts as down. Otherwise a server clock that was set back would leave the
-  flag up for ever.
-
 Correctness never depends on a ring: a lost ring delays events by the rest of a nap. A ring cannot make anything fail
 either: nobody raises the flag or rings while the server's notification queue is filling up (`queue_has_room` in
-`sql/queries/bell.sql`).
-"""
+`sql/queries/bell.sql`). Each rule that a comment below gives was added after a test run failed without it."""
 
 from enum import Enum
 from hashlib import md5
@@ -107,15 +88,16 @@ def flag_duration(nap: float) -> float:
 
 def flag_seconds_left(ahead: int | None) -> float:
     """Return the seconds for which the mark "a worker sleeps" stays set, or 0 if it is not set."""
+    # A mark that lies more than 3,000 ms ahead counts as not set. Otherwise a server clock that was set back would
+    # leave the mark set for ever.
     # The mark is the bell's flag. `ahead` is the flag's lead over the server's clock in milliseconds, or None if the
     # flag could not be read.
     return ahead / 1_000 if ahead is not None and 1 <= ahead <= MAX_FLAG_AHEAD_MS else 0.0
 
 
 class FlagChange(Enum):
-    """The change to make to the database's mark "a worker sleeps": set it, clear it, or leave it.
-
-    The mark is the bell's flag, which publishers read. A worker makes the change after a poll."""
+    """The change that a worker makes after a poll to the database's mark "a worker sleeps": set it, clear it, or leave
+    it. The mark is the bell's flag, which publishers read."""
 
     NOTHING = "nothing"
     RAISE = "raise"
@@ -123,9 +105,7 @@ class FlagChange(Enum):
 
 
 class SleepState(Enum):
-    """The state of a worker process between two polls: awake, about to sleep, or asleep.
-
-    A worker that is about to sleep has raised the bell's flag for publishers."""
+    """The state of a worker process between two polls: awake, about to sleep (the bell's flag is raised), or asleep."""
 
     AWAKE = "awake"
     RAISED = "raised"
@@ -133,10 +113,10 @@ class SleepState(Enum):
 
 
 class BellPoll(NamedTuple):
-    """The part of a poll's result that decides whether the worker may sleep.
+    """The part of a complete poll's result that decides whether the worker may sleep.
 
     `drawn` is the last record id drawn, and `up` the seconds for which the bell's flag is still up. `settled` is True
-    if no open transaction has drawn an id up to `drawn`. The poll read everything."""
+    if no open transaction has drawn an id up to `drawn`."""
 
     drawn: int
     settled: bool
@@ -144,10 +124,8 @@ class BellPoll(NamedTuple):
 
 
 class SleepControl:
-    """A state machine that decides how long a worker sleeps, and when publishers have to wake it.
-
-    The worker raises or lowers the bell's flag, which asks publishers to wake it. All times are seconds of any
-    monotonic clock."""
+    """A state machine that decides how long a worker sleeps, and when publishers have to wake it. All times are seconds
+    of any monotonic clock."""
 
     def __init__(self) -> None:
         self.state = SleepState.AWAKE
@@ -161,6 +139,12 @@ class SleepControl:
 
     def observe(self, now: float, seen: BellPoll | None, *, listens: bool, nap: float = NAP) -> FlagChange:
         """Update the sleep state after a poll, and return how to change the mark "a worker sleeps"."""
+        # A worker raises the flag when the log has stood still for `STILL_TIME`, unless another worker has raised it
+        # for long enough. While the flag stays up, every new event causes a ring. A worker that has read the new events
+        # therefore goes back to sleep at once. A worker never lowers the flag because it woke up. Another worker may
+        # rely on the flag by then, and would sleep without being called. If the log moves on for `STILL_TIME`, with
+        # less than `MIN_ID_GAP` between ids, a worker lowers the flag and notifies `back`, and every sleeping worker
+        # polls. Without this rule, one idle worker would cost busy publishers two thirds of their rate.
         # The worker stays awake if the poll did not read everything (`seen` is None) or if it hears no notifications
         # (`listens` is False). Without notifications, it still lowers the bell's flag for publishers. `nap` is the
         # longest sleep in seconds.
@@ -201,7 +185,6 @@ class SleepControl:
         self._up_until(now, now + flag_duration(self._nap))
 
     def _up_until(self, now: float, until: float) -> None:
-        """Record that the mark "a worker sleeps" stays set until the time `until`."""
         # If the flag was up before, every publisher that read it since `_up_from` found it up, so the worker need not
         # wait for `HEARD_TIME` again.
         if not self._up:
@@ -217,6 +200,9 @@ class SleepControl:
 
     def pause(self, now: float) -> float | None:
         """Return the longest time in seconds to sleep before the next poll, or None while the worker is awake."""
+        # A transaction may read the flag before it is raised and commit after the last poll. Its ids are drawn already,
+        # so the floor of the page is below the value of the id sequence, and the poll was not settled. The nap is then
+        # only `SHORT_NAP`.
         if self.state is SleepState.AWAKE:
             return None
         if self.state is SleepState.RAISED:
@@ -225,10 +211,8 @@ class SleepControl:
 
 
 class FlagMemory:
-    """A publishing process's memory that no worker sleeps, so that it need not ask the database again.
-
-    The memory holds for one database and a short time. It spares publishers from reading the bell's flag again after
-    they found it down."""
+    """A publishing process's memory that no worker sleeps, so that the process need not ask the database again. The
+    memory holds for one database and for `NO_ASK_TIME`."""
 
     __slots__ = ("_until",)
 
@@ -243,6 +227,9 @@ class FlagMemory:
 
     def note_answer(self, sent: float, rang: bool) -> None:
         """Remember whether a publish found a sleeping worker and notified it. `sent` is the time of the statement."""
+        # A publisher that found the flag down does not read it again for `NO_ASK_TIME`, counted from the time at which
+        # it sent that statement. `NO_ASK_TIME` is shorter than `HEARD_TIME`. A publisher never remembers that it rang,
+        # because a rollback to a savepoint takes the notification back.
         # The statement found the bell's flag up (`rang`) or down.
         if not rang:
             self._until = max(self._until, sent + NO_ASK_TIME)

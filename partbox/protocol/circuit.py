@@ -6,16 +6,7 @@ opens the circuit, however often it fails. While the circuit is open, no handler
 time. The first probe starts after `FIRST_PROBE` seconds, and each failed probe doubles the pause, up to
 `LONGEST_PAUSE`. The first success of any event closes the circuit and resets the breaker.
 
-A probe that ends with another error says nothing about the downstream, so the next probe is admitted at once. If probes
-of `KEYS` different keys end with such errors, without a failure in between, the circuit closes: the events themselves
-are at fault.
-
-While the circuit is open, only results of the probe change the schedule, because handlers that started earlier report
-nothing new. A probe may never report back, for example because its partition was lost. Another probe is then admitted
-after `PROBE_LOST` seconds.
-
-Times are monotonic seconds. The caller holds a lock for every call. Only `has_failures` may be read without the lock.
-"""
+Times are monotonic seconds. The caller holds a lock for every call, except to read `has_failures`."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -29,11 +20,11 @@ SOON = 0.05  # seconds: the shortest delay, used if a probe is due already
 
 @dataclass(slots=True)
 class Circuit:
-    """A circuit breaker that stops calls to one handler while its downstream service is away.
+    """A circuit breaker that stops calls to one handler in one process while its downstream service is away.
 
-    The circuit belongs to one process. `has_failures` is True while the circuit is open, or if there were failures
-    since the last success. While `has_failures` is False, callers need neither ask for admission nor report successes.
-    `probe_lost` is the time in seconds to wait for a probe (a trial call), for example the handler's timeout."""
+    `has_failures` is True while the circuit is open, or if there were failures since the last success. While
+    `has_failures` is False, callers need neither ask for admission nor report successes. `probe_lost` is the time in
+    seconds to wait for a probe (a trial call), for example the handler's timeout."""
 
     probe_lost: float = PROBE_LOST
     is_open: bool = False
@@ -46,8 +37,9 @@ class Circuit:
     _pause: float = FIRST_PROBE
 
     def failed(self, key: Hashable, now: float, *, unavailable: bool, started: float | None = None) -> bool:
-        """Record that a handler failed because its downstream service is away. Return True if this opened the
-        circuit."""
+        """Record a failure of the downstream service. Return True if this failure opened the circuit."""
+        # While the circuit is open, only results of the probe change the schedule, because handlers that started
+        # earlier report nothing new.
         # `key` is the aggregate of the event. `unavailable` means that the handler raised `DownstreamUnavailable`.
         # `started` is the time at which the handler was admitted. Without `started`, any failure during a probe (a
         # trial call) is attributed to the probe.
@@ -75,16 +67,16 @@ class Circuit:
         return was_open
 
     def note_undecided(self, started: float | None = None) -> None:
-        """Record that a handler call ended with neither success nor failure of the downstream service.
-
-        The handler did not start, or asked for a retry later.
-
-        If the handler was the probe, the next probe is admitted at once."""
+        """Record that a call neither succeeded nor failed: the handler did not start, or asked for a retry later."""
+        # If the handler was the probe, the next probe is admitted at once.
         if self._is_probe(started):
             self._probing_since = None
 
     def note_other_error(self, key: Hashable, started: float | None = None) -> bool:
         """Record a handler error unrelated to the downstream service. Return True if this closed the circuit."""
+        # A probe that ends with such an error says nothing about the downstream, so the next probe is admitted at once.
+        # If probes of `KEYS` different keys end with such errors, without a failure in between, the circuit closes: the
+        # events themselves are at fault.
         # The error of the admitted call does not say that the downstream is away.
         if self.is_open and self._is_probe(started):
             self._probing_since = None
@@ -95,6 +87,8 @@ class Circuit:
 
     def try_admit(self, now: float) -> bool:
         """Return True if a handler may start now. While the circuit is open, only one trial call at a time may."""
+        # A probe may never report back, for example because its partition was lost. Another probe is then admitted
+        # after `probe_lost` seconds.
         # The trial call (probe) finds out whether the downstream service is back.
         if not self.is_open:
             return True

@@ -1,6 +1,4 @@
-"""The cursor of a partition, and the transitions by which a page moves the cursor.
-
-The docstring of `partbox.protocol` explains the rules.
+"""The cursor of a partition, and the transitions by which a page moves the cursor (`partbox.protocol` has the rules).
 
 The *mode* of a cursor says how the partition is polled and how much of the log may lie ahead:
 
@@ -15,17 +13,7 @@ The *mode* of a cursor says how the partition is polled and how much of the log 
     BACKLOG, BEHIND, CAUGHT_UP ──> each    an uncut page, read with the others
     FRESH <──> FRESH_CUT                   the first piece, and the last piece
     BACKLOG, BEHIND, CAUGHT_UP ──> CUT     the first piece
-    CUT ──> BACKLOG                        the last piece
-
-A page is cut if a partition has too many late records, if the range to search is too long, or if the late records have
-more bytes than there is room for. In the last case, the piece ends with the last record whose payload was read. After a
-cut page, the next base is T itself, not only its floor. The floor counts transactions that stay open, and would cause
-every next page to be cut again.
-
-A partition in BACKLOG or BEHIND has a page of its own, or is in *lockstep*: it was read at the page that all partitions
-share. When a quick poll moves the shared page on, the partition keeps the page that it has. For a partition that is
-caught up, the unread records are always the records that the shared page does not see.
-"""
+    CUT ──> BACKLOG                        the last piece"""
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
@@ -47,9 +35,7 @@ def stretch_of(id: int) -> int:
 
 
 class ReadMode(Enum):
-    """The way to poll a partition of the log, such as alone or together with other partitions.
-
-    The mode also says whether the partition has a backlog, and whether it is read in whole pages or in pieces."""
+    """The way to poll a partition: alone or with others, with or without a backlog, in whole pages or in pieces."""
 
     FRESH = "fresh"
     BACKLOG = "backlog"
@@ -73,10 +59,8 @@ _NEXT: Final = MappingProxyType(
 
 
 class ReadRequest(NamedTuple):
-    """The parameters of the next poll for one partition.
-
-    `base` is the page (snapshot) at which the partition was last read: its own page, or the page that it shares with
-    other partitions."""
+    """The parameters of the next poll for one partition. `base` is the page (snapshot) at which the partition was last
+    read: its own page, or the page that it shares with other partitions."""
 
     partition: int
     last_id: int
@@ -94,9 +78,8 @@ class ReadRequest(NamedTuple):
 class PagePart(NamedTuple):
     """The records that a poll found for one partition.
 
-    It has the page, the ids of late records (committed after records with higher ids were read) and of new records, and
-    the id to which the last id L is raised. `raised_to` is 0 if L is not raised. `last` is False for a piece of a cut
-    page that is followed by more pieces."""
+    `late` has the ids of records that were committed after records with higher ids were read. `raised_to` is the id to
+    which the last id L is raised, or 0. `last` is False for a piece of a cut page that is followed by more pieces."""
 
     page: Page
     late: list[int]
@@ -107,9 +90,8 @@ class PagePart(NamedTuple):
 
 
 class CutPage(NamedTuple):
-    """A page of records that is too large for one poll and is read in several pieces.
-
-    It has the page of the first piece, and the id up to which late records have been read."""
+    """A page that is too large for one poll and is read in several pieces. It has the page of the first piece, and the
+    id up to which late records have been read."""
 
     page: Page
     read_to: int
@@ -119,10 +101,8 @@ class CutPage(NamedTuple):
 class Cursor:
     """The position up to which one partition of the log has been read.
 
-    `base` is the partition's own page. A `base` of None means that the partition was read at the page shared in
-    lockstep. A cursor that is caught up follows the shared page from one quick poll to the next and changes only if a
-    poll returns records for it. The records that became visible in between belong to other partitions. `cut` is set
-    while the page is cut."""
+    `base` is the partition's own page, or None if the partition was read in *lockstep*, at the page that all partitions
+    share. `cut` is set while the page is read in pieces."""
 
     partition: int
     last_id: int
@@ -196,8 +176,13 @@ class Cursor:
         """Advance the reading position by a poll's result, and return the records to deliver.
 
         `late` and `new` are the ids found, in ascending order. `floor` is the bound that the search for late records
-        used. Only transactions that `asked.base` lists and that have ended count for this bound. `together` is True if
-        the answer belongs to the poll that all partitions in lockstep share."""
+        used. `together` is True if the answer belongs to the poll that all partitions in lockstep share."""
+        # Only transactions that `asked.base` lists and that have ended count for `floor`. A page is cut if there are
+        # too many late records, if the range to search is too long, or if the late records have more bytes than there
+        # is room for. In the last case, the piece ends with the last record whose payload was read. After a cut page,
+        # the next base is the snapshot T of its first piece itself, not only its floor. The floor counts transactions
+        # that stay open, and would cause every next page to be cut again. After an uncut page that did not fill its
+        # room, L is raised to the floor of the page, so that a quiet partition prevents neither pruning nor purge.
         # The result has at most `cap` late records.
         start = self.start(floor)
         cap = MAX_LATE if cap is None else cap
@@ -220,6 +205,8 @@ class Cursor:
 
     def take_quick(self, page: Page, ids: list[int]) -> PagePart:
         """Advance the reading position by one scan for all partitions, and return the records to deliver."""
+        # A cursor that is caught up follows the shared page from one quick poll to the next, and changes only if a poll
+        # returns records for it. The records that became visible in between belong to other partitions.
         # This is a quick poll, one scan for all partitions that are caught up. The partition must be caught up. `ids`
         # are the ids found, in ascending order.
         assert self.mode is ReadMode.CAUGHT_UP, self
@@ -228,6 +215,9 @@ class Cursor:
 
     def stay(self, shared: Page) -> None:
         """Keep the snapshot `shared` as the partition's own, if the partition was read at it."""
+        # When a quick poll moves the shared page on, a partition that is not caught up has to keep the page that it
+        # has. For a partition that is caught up, the unread records are always the records that the shared page does
+        # not see.
         # Call this before a quick poll, in which the partition takes no part, moves the shared page on.
         assert self.mode is not ReadMode.CAUGHT_UP, self
         self.base = self.base or shared

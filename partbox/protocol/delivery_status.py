@@ -1,8 +1,4 @@
-"""Derive the status of an event in a subscription from the rows that describe it.
-
-A parked row gives the status by itself. Without a parked row, the saved cursor says whether the record was consumed.
-The view `delivery` then contains the delivery of a consumed record, unless the record did not concern the subscription.
-"""
+"""Derive the status of an event in a subscription from the rows that describe it."""
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -16,12 +12,10 @@ ENDED_STATES: Final = ("dead", "discarded", "cancelled")
 class HistoryEntry:
     """A step in the processing of an event by a subscription, such as a failed attempt or a replay.
 
-    A delivery at the first attempt leaves no entry.
-
     `outcome` is failed, dead, ignored, interrupted (the process died), done (after the record was parked), repeated
     (done, and a process that died may have run the record before), skipped, replayed or discarded (by an operator), or
-    cancelled. `process` is "pid on node", or None for an operator, who is named by `who`. `seconds` is the running time
-    of the handler, or None if unknown."""
+    cancelled. A delivery at the first attempt leaves no entry. `process` is "pid on node", or None for an operator, who
+    is named by `who`. `seconds` is the running time of the handler, or None if unknown."""
 
     at: datetime
     outcome: str
@@ -34,13 +28,11 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """The completed delivery of a record to a subscription, with bounds on its time.
-
-    The delivery happened not before the time `after`, and was saved by the time `before`.
+    """The completed delivery of a record to a subscription, which happened between the times `after` and `before`.
 
     `outcome` is delivered, repeated (a process that died may have run the record too), or ignored (`on_error` said that
-    the error does not matter, or the process had no handler for the record). `process` is "pid on node". The fields are
-    None if the value is no longer known."""
+    the error does not matter, or no handler took the record). `process` is "pid on node". The times and the process are
+    None if they are no longer known."""
 
     outcome: str
     after: datetime | None
@@ -50,9 +42,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class ParkedState:
-    """The state of an event that could not be finished at once: attempts, due time and last error.
-
-    It is read from the event's parked row, and includes the time of parking and the last error's traceback."""
+    """The state of an event that could not be finished at once: attempts, due time and last error."""
 
     state: str
     attempts: int
@@ -64,9 +54,7 @@ class ParkedState:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryFacts:
-    """The facts from the database that decide the status of an event in a subscription.
-
-    They are read at one moment.
+    """The facts, read from the database at one moment, that decide the status of an event in a subscription.
 
     `wanted` is False if the type filter of the subscription excludes the record. `consumed` is True if the saved cursor
     of its partition has passed the record. `owner` is the process that owns the partition. `ahead` is the number of
@@ -94,12 +82,10 @@ class DeliveryStatus:
     `state` is one of: waiting (not read yet, or in the memory of a process), running, retrying, deferred, scheduled,
     held, ready, dead, discarded, cancelled, delivered, ignored (`on_error` said that the error does not matter, or no
     handler took the record), unwanted (excluded by the type filter of the subscription), or passed (the subscription
-    began after the record, and no delivery is known).
-
-    `process` is the "pid on node" of the process that has the record or has delivered it. `behind` is the record for
-    which this record waits. `ahead` is the number of records of the partition that have to be read first. `why` is the
-    reason for waiting, in words. `attempts` counts the charged attempts. `since` is the time at which the record was
-    parked or died. `due_at` is the time of the next attempt."""
+    began after the record, and no delivery is known). `process` is the "pid on node" of the process that has the record
+    or has delivered it. `behind` is the record for which this record waits. `ahead` is the number of records of the
+    partition that have to be read first. `why` is the reason for waiting, in words. `attempts` counts the charged
+    attempts. `since` is the time at which the record was parked or died. `due_at` is the time of the next attempt."""
 
     subscription: str
     state: str
@@ -124,6 +110,9 @@ class DeliveryStatus:
 
 def delivery_status(facts: DeliveryFacts) -> DeliveryStatus:
     """Derive the status of an event in a subscription, such as waiting, dead or delivered."""
+    # A parked row gives the status by itself. Without a parked row, the saved cursor says whether the record was
+    # consumed. The view `delivery` then contains the delivery of a consumed record, unless the record did not concern
+    # the subscription.
     status = _consumed(facts) if facts.consumed and facts.parked is None else _unfinished(facts)
     last = facts.history[-1] if facts.history else None
     return replace(status, history=facts.history, attempts=status.attempts or (last.attempt if last else 0))

@@ -1,6 +1,5 @@
-"""Fences, bounds and floors: the ids above which late records can still appear, and the test that none can.
-
-The docstring of `partbox.protocol` explains the rules. Everything here holds for one life of the server."""
+"""Fences, bounds and floors: the ids above which late records can still appear, as `partbox.protocol` explains.
+Everything here holds for one life of the server."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,13 +8,11 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class Page:
-    """The snapshot at which a poll read the log, with bounds on the ids that it could not see.
+    """The snapshot at which a poll read the log, with lower bounds on the ids of the records that it does not see.
 
-    The bounds are lower bounds on the ids of the records that the snapshot does not see.
-
-    `snapshot` is the text of the snapshot. `settled` is the bound for transactions that the snapshot could not list.
-    `listed` has a pair (xid, bound) for each listed transaction. The page of a saved cursor has its floor as the bound
-    of all of them. `is_complete` is True if no record that the snapshot sees lay above the ceiling of the poll."""
+    `settled` is the bound for transactions that the snapshot could not list. `listed` has a pair (xid, bound) for each
+    listed transaction. The page of a saved cursor has its floor as the bound of all of them. `is_complete` is True if
+    no record that the snapshot sees lay above the ceiling of the poll."""
 
     snapshot: str
     settled: int
@@ -46,9 +43,7 @@ def fence(drawn: int, age: int, xmax: int) -> Fence:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A PostgreSQL snapshot: transactions below `xmax` had ended, except for the transactions in `xip`.
-
-    It is a `pg_snapshot`."""
+    """A PostgreSQL `pg_snapshot`: transactions below `xmax` had ended, except for the transactions in `xip`."""
 
     text: str
     xmin: int
@@ -62,9 +57,8 @@ class Snapshot:
 
 
 class Horizon:
-    """The bounds that one process knows on the ids of records that may still become visible.
-
-    Polls search only above these bounds. The bounds hold for one life of the server."""
+    """The bounds that one process knows on the ids of records that may still become visible. Polls search only above
+    these bounds. The bounds hold for one life of the server."""
 
     def __init__(self) -> None:
         self.fences: list[Fence] = []
@@ -99,6 +93,9 @@ class Horizon:
 
     def share_page(self, snapshot: Snapshot, page: Page) -> None:
         """Make a snapshot the shared snapshot of all partitions that are polled together."""
+        # There is a trap. The xmax of a snapshot is one past the highest completed xid, so a running transaction may
+        # have an xid at or above xmax, and the snapshot does not list it. The claim "a transaction with xid >= xmax(S)
+        # began after S" is therefore false. Only a fence with U < xmax(S) says something about such a transaction.
         # The page was just read at `snapshot`. The bounds of ended transactions are forgotten.
         self.shared = page
         listed = set(snapshot.xip)
@@ -118,13 +115,12 @@ class Horizon:
         return max(self.fences[-1].drawn if self.fences else 0, self.claimed_floor, last_id)
 
     def is_idle(self, drawn: int, ended: bool) -> bool:
-        """Return True if a poll can be skipped, because no record can have become visible.
-
-        `drawn` is the number of ids drawn by now. `ended` is True if a transaction that S lists has ended. The xid of a
-        record that became visible after S is either listed by S or is at or above xmax(S). In the first case the
-        transaction has ended. In the second case the xid is above the U of the fence, so the id is above `settled`, and
-        more ids have been drawn. The fence has to be older than S: the ids drawn between that fence and S lie above the
-        ceiling of the poll and have not been read."""
+        """Return True if a poll can be skipped, because no record can have become visible. `drawn` is the number of ids
+        drawn by now. `ended` is True if a transaction that the shared snapshot lists has ended."""
+        # The xid of a record that became visible after the shared snapshot S is either listed by S or is at or above
+        # xmax(S). In the first case the transaction has ended. In the second case the xid is above the U of the fence,
+        # so the id is above `settled`, and more ids have been drawn. The fence has to be older than S: the ids drawn
+        # between that fence and S lie above the ceiling of the poll and have not been read.
         # Nothing has become visible since the shared snapshot S.
         return self.shared is not None and not ended and drawn == self.shared.settled
 

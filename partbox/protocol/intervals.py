@@ -25,22 +25,21 @@ def share(nodes: int) -> float:
 
 
 def beat_interval(nodes: int, heartbeat: float, lease: float) -> float:
-    """Return the seconds between two heartbeats of a node in a fleet of `nodes` nodes.
-
-    More than `FULL_BEAT_NODES` nodes together send as many heartbeats as `FULL_BEAT_NODES` nodes, because each
-    heartbeat is a commit on the server. The promise of the lease stays: a lease is renewed four times while it lasts,
-    and a dead node is noticed late before another node would have missed two heartbeats."""
+    """Return the seconds between two heartbeats of a node in a fleet of `nodes` nodes."""
+    # More than `FULL_BEAT_NODES` nodes together send as many heartbeats as `FULL_BEAT_NODES` nodes, because each
+    # heartbeat is a commit on the server. The promise of the lease stays: a lease is renewed four times while it lasts,
+    # and a dead node is noticed late before another node would have missed two heartbeats.
     # `heartbeat` is the requested interval in seconds.
     return max(heartbeat, min(heartbeat * max(1.0, nodes / FULL_BEAT_NODES), MAX_BEAT_OF_LEASE * lease))
 
 
 def longest_tick(owned: int, lease: float, *, calm: bool) -> float:
-    """Return the longest time in seconds between two regular looks of a process at the database.
-
-    A process with few partitions ticks less often. Otherwise hundreds of processes without work would cost the server a
-    third of a processor. The number of owned partitions decides, from about 16 processes on. A late tick delays only
-    news that the bell announces anyway: events, plans, and changes of parked rows by others. A process is `calm` only
-    if it hears the bell and has nothing in hand, because running handlers are checked four times a second."""
+    """Return the longest time in seconds between two regular looks of a process at the database. A process is `calm`
+    only if it hears the bell and has nothing left to do."""
+    # A process with few partitions ticks less often. Otherwise hundreds of processes without work would cost the server
+    # a third of a processor. The number of owned partitions decides, from about 16 processes on. A late tick delays
+    # only news that the bell announces anyway: events, plans, and changes of parked rows by others. A process with
+    # something to do is not calm, because running handlers are checked four times a second.
     # The looks are the process's ticks. The result is also the longest time between two polls that nothing has
     # requested.
     if not calm or not owned:
@@ -49,12 +48,11 @@ def longest_tick(owned: int, lease: float, *, calm: bool) -> float:
 
 
 def next_tick_delay(soonest: float | None, awaited: float | None, most: float = TICK) -> float:
-    """Return the seconds, at most `most`, until the next regular look of a process at the database.
-
-    `soonest` is the time until the first parked row is due. `awaited` is the time for which the process has waited for
-    another process to release a partition. No notification announces a release. A partition that was awaited for t
-    seconds stays without an owner for at most t / AWAIT_DIVISOR, and waiting for a handler that runs for hours costs no
-    more queries than the usual ticks."""
+    """Return the seconds, at most `most`, until the next regular look of a process at the database. The first parked
+    row is due in `soonest` seconds. The process has waited `awaited` seconds for another to release a partition."""
+    # No notification announces that another process releases a partition. A partition that was awaited for t seconds
+    # stays without an owner for at most t / AWAIT_DIVISOR, and waiting for a handler that runs for hours costs no more
+    # queries than the usual ticks.
     # The look is the process's tick.
     pause = most if soonest is None else min(most, max(soonest, SHORTEST_TICK))
     return pause if awaited is None else min(pause, max(AWAIT_TICK, awaited / AWAIT_DIVISOR))

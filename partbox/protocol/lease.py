@@ -1,12 +1,5 @@
 """Leases: how long a process may trust its own, when its supervisor renews it, and when others may bury the process.
-
-The database's clock decides who owns a partition. Local clocks may only end trust early. Two local clocks are used: a
-clock that also counts suspended time, and the wall clock, because a paused virtual machine may stop the first.
-
-One rule decides when an instance is buried, for worker nodes and for commands that wait. The database's clock must say
-that the lease is over, the watcher must have seen the same heartbeat for a full lease by its own clock, *and* the
-watcher must have watched without a break for as long. A database that was away, or whose clock stepped, therefore ends
-nobody's lease."""
+The database's clock decides who owns a partition. Local clocks may only end trust early."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -27,6 +20,8 @@ BREAK_DIVISOR = 2
 
 def trust_deadline(sent_at: float, lease: float) -> float:
     """Return the time until which a process may rely on its lease. `sent_at` is the time of the last renewal."""
+    # Two local clocks are used: a clock that also counts suspended time, and the wall clock, because a paused virtual
+    # machine may stop the first.
     # The process sent the renewal at `sent_at`, in seconds of the same clock.
     return sent_at + lease * (1 - LEASE_MARGIN)
 
@@ -41,8 +36,6 @@ def idle_limit(lease: float) -> float:
 @dataclass(frozen=True, slots=True)
 class ChildSigns:
     """The signs of life of a child process as its supervisor sees them. Times are in seconds.
-
-    An example is how long the child has been silent.
 
     Attributes:
         silent: Since the last tick of the child.
@@ -72,11 +65,10 @@ class Patience:
 
 
 def should_renew_lease(signs: ChildSigns, patience: Patience) -> bool:
-    """Return True if the supervisor should renew the lease by which its child process owns partitions.
-
-    If the child or half of it is silent, or if the child neither reads nor saves, renew the lease only while a handler
-    runs within its time limit and the child is not stopped. The handler may hold the interpreter. When it ends and the
-    child still reads and saves nothing, no other handler will run."""
+    """Return True if the supervisor should renew the lease by which its child process owns partitions."""
+    # If the child or half of it is silent, or if the child neither reads nor saves, the lease is renewed only while a
+    # handler runs within its time limit and the child is not stopped. The handler may hold the interpreter. When it
+    # ends and the child still reads and saves nothing, no other handler will run.
     if not signs.has_read:
         return False
     quiet = signs.silent >= patience.lease or signs.half_silent >= HALF_LEASES * patience.lease
@@ -98,9 +90,8 @@ def should_kill(signs: ChildSigns, patience: Patience) -> bool:
 
 
 class HeartbeatStreak:
-    """The period in which a supervisor has reached its database without a break.
-
-    Inactivity of child processes during this period is their own fault. The clock also counts suspended time."""
+    """The period in which a supervisor has reached its database without a break. Inactivity of child processes during
+    this period is their own fault. The clock also counts suspended time."""
 
     def __init__(self, lease: float) -> None:
         self._lease = lease
@@ -123,9 +114,7 @@ class HeartbeatStreak:
 
 
 class Leaseholder(Protocol):
-    """A process instance and its lease, as stored in the database.
-
-    `left` is the rest of its `lease` in seconds, by the database's clock."""
+    """A process instance as stored in the database, and the seconds `left` of its lease by the database's clock."""
 
     @property
     def instance_id(self) -> UUID: ...
@@ -138,18 +127,14 @@ class Leaseholder(Protocol):
 
 
 class SeenHeartbeat(NamedTuple):
-    """A heartbeat of a process instance, and the time since which it has been unchanged.
-
-    A watcher saw it. The time is in seconds of the watcher's monotonic clock."""
+    """A heartbeat of a process instance, and the monotonic time since which a watcher has seen it unchanged."""
 
     heartbeat_at: datetime
     since: float
 
 
 class Burials(NamedTuple):
-    """The process instances to declare dead now, and the seconds until the next instance may be due.
-
-    Others take over the partitions of a buried instance. The seconds are None if there is no other instance."""
+    """The process instances to declare dead now, and the seconds until the next instance may be due, or None."""
 
     due: list[UUID]
     next_in: float | None
@@ -180,6 +165,10 @@ def find_burials(
     instances: Iterable[Leaseholder], seen: Mapping[UUID, SeenHeartbeat], now: float, steady_since: float | None = None
 ) -> Burials:
     """Return the process instances to declare dead: their leases are over and their heartbeats unchanged."""
+    # The same rule decides for worker nodes and for commands that wait. The database's clock must say that the lease is
+    # over, the watcher must have seen the same heartbeat for a full lease by its own clock, and the watcher must have
+    # watched without a break for as long. A database that was away, or whose clock stepped, therefore ends nobody's
+    # lease.
     # `seen` must have a sighting of each instance. `steady_since` is the time since which the watcher has had no break.
     # None means since the sightings.
     waits = {each.instance_id: _wait(each, seen[each.instance_id].since, now, steady_since) for each in instances}
@@ -188,15 +177,13 @@ def find_burials(
 
 
 def _wait(instance: Leaseholder, seen_since: float, now: float, steady_since: float | None) -> float:
-    """Return the seconds until the process instance may be declared dead. 0 or less means now."""
+    # A result of 0 or less means that the process instance may be declared dead now.
     since = seen_since if steady_since is None else max(seen_since, steady_since)
     return max(instance.left, instance.lease - (now - since))
 
 
 class Heartbeat(NamedTuple):
-    """The last heartbeat of a process instance as stored in the database.
-
-    `left` is the rest of the `lease` in seconds, by the database's clock."""
+    """The last heartbeat of a process instance, and the seconds `left` of its lease by the database's clock."""
 
     instance_id: UUID
     heartbeat_at: datetime
@@ -205,9 +192,7 @@ class Heartbeat(NamedTuple):
 
 
 class SilenceWatch:
-    """A detector of dead process instances for a command that has no heartbeats of its own.
-
-    An example is a command that waits for instances."""
+    """A detector of dead process instances for a command that sends no heartbeats itself but waits for instances."""
 
     def __init__(self) -> None:
         self._seen: dict[UUID, SeenHeartbeat] = {}

@@ -1,7 +1,4 @@
-"""Convert the results of an application's `limit_by` into plain values by which a limit divides events.
-
-The values become keys of dictionaries that are read under the engine's lock, and are shown as labels. The values are
-therefore instances of Python's own classes, whose `==` and `hash` run no code of the application, and are short."""
+"""Convert the results of an application's `limit_by` into plain values by which a limit divides events."""
 
 from collections.abc import Iterator
 from enum import Enum
@@ -24,6 +21,8 @@ class UnfitValueError(TypeError):
 
 def to_limit_value(found: object, depth: int = DEPTH) -> LimitValue:
     """Convert a result of `limit_by` into a plain value that groups events. Raise UnfitValueError if it cannot."""
+    # The values become keys of dictionaries that are read under the engine's lock, and are shown as labels. The values
+    # are therefore short, and instances of Python's own classes, whose `==` and `hash` run no code of the application.
     # An instance of a subclass becomes an instance of the base class. An Enum becomes the text `Class.NAME`. The error
     # is raised for a value of another kind. The methods of an unusual subclass may raise any exception. `limit_by`
     # belongs to the application.

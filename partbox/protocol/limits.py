@@ -1,6 +1,4 @@
-"""Limits of a handler: how many calls may start in a time and how many may run at once, in the whole cluster.
-
-A rate is written as a number of calls and a unit of time: "100/s", "6000/m", "5/h"."""
+"""Limits of a handler: how many calls may start in a time and how many may run at once, in the whole cluster."""
 
 import re
 from collections.abc import Callable
@@ -30,8 +28,7 @@ class Limit:
     """The rate limit and the concurrency limit of one handler in the whole cluster.
 
     `rate` is the number of calls that may start per second, and `at_once` the number that may run at the same time.
-    None means no limit. With `by`, which divides the events, for example by tenant, both hold for each value of the
-    division."""
+    None means no limit. With `by`, both hold for each value by which events are divided, for example each tenant."""
 
     rate: Rate | None = None
     at_once: int | None = None
@@ -39,14 +36,12 @@ class Limit:
 
     @property
     def bounds(self) -> bool:
-        """True if the limit restricts the handler at all.
-
-        It restricts the handler if it has a rate or a number of simultaneous calls."""
+        """True if the limit has a rate or a number of simultaneous calls, and so restricts the handler."""
         return self.rate is not None or self.at_once is not None
 
 
 def rate_of(text: object) -> Rate:
-    """Parse a rate such as "100/s", or return a given Rate. Raise ValueError for anything else."""
+    """Parse a rate such as "100/s", "6000/m" or "5/h", or return a given Rate. Raise ValueError for anything else."""
     # The error names the accepted forms.
     if isinstance(text, Rate):
         return text

@@ -1,12 +1,7 @@
 """Decide whether an exception says that a handler's downstream service is away, so that it may open a circuit.
 
 `DownstreamUnavailable` always says so, as do the exceptions that `circuit` and `circuit_on` name. `OSError`, which is
-among the defaults, stands for connections only. Errors of files and permissions are excluded. An answer of the
-downstream that a client library raises as an OSError is excluded too, because the event itself may be the cause.
-
-Client libraries wrap exceptions. The explicit cause of an exception therefore counts as well, and so does the exception
-that was being handled when a library raised its own. A built-in exception, such as an accidental KeyError in an
-`except` block, has to be raised `from` the other one."""
+among the defaults, stands for connections only."""
 
 import io
 from pkgutil import resolve_name
@@ -43,9 +38,8 @@ _module, _qualname = vars(type)["__module__"].__get__, vars(type)["__qualname__"
 
 
 class ErrorNames(tuple[type[BaseException] | str, ...]):
-    """A tuple of exception classes or their dotted names, which are imported later.
-
-    Names stay unresolved until a worker starts, because they may belong to the application's modules."""
+    """A tuple of exception classes or their dotted names. Names are imported only when a worker starts, because they
+    may belong to the application's modules."""
 
     __slots__ = ()
 
@@ -53,9 +47,7 @@ class ErrorNames(tuple[type[BaseException] | str, ...]):
         return ",".join(each if isinstance(each, str) else _name(each).removeprefix("builtins.") for each in self)
 
     def found(self) -> Errors:
-        """Import the named exceptions, and return all exception classes.
-
-        Raise ValueError for a name that is not the name of an exception class."""
+        """Import the named exceptions, and return all classes. Raise ValueError if a name is no exception class."""
         return tuple(_import_error(each) if isinstance(each, str) else each for each in self)
 
 
@@ -84,6 +76,9 @@ def circuit(value: Any) -> ErrorNames | None:
 
 def is_outage(error: BaseException, errors: Errors) -> bool:
     """Return True if a handler's exception, or one of its causes, means that the downstream service is away."""
+    # Client libraries wrap exceptions. The explicit cause of an exception therefore counts as well, and so does the
+    # exception that was being handled when a library raised its own. A built-in exception, such as an accidental
+    # KeyError in an `except` block, has to be raised `from` the other one.
     # `errors` are the exception classes that count.
     asked: BaseException | None = error
     for _ in range(DEPTH):
@@ -111,9 +106,9 @@ def _is_selected(kind: type[BaseException], errors: Errors) -> bool:
 
 
 def _is_answer(kind: type[BaseException]) -> bool:
-    """Return True for an OSError class that is not about a connection.
-
-    It is a local error, a wrong argument, or an answer of the server."""
+    # The result is True for an OSError class that is not about a connection: a local error of files or permissions, a
+    # wrong argument, or an answer of the downstream that a client library raises as an OSError. An answer is excluded
+    # because the event itself may be the cause.
     names = {_name(each) for each in kind.__mro__}
     if issubclass(kind, LOCAL_ERRORS) or not ANSWER_ERRORS.isdisjoint(names):
         return True

@@ -12,10 +12,6 @@ at once, other rows when they are due, `dead` rows never. New records of a block
     ready        it was handed over unstarted
     dead         no more attempts; an operator's replay makes it `ready` in the database, and a new row here
 
-    a new row            -> any
-    any but dead         -> retrying, deferred, held, ready, dead
-    dead                 -> retrying, deferred, dead: its handler ran on past its timeout, and that verdict counts
-
 **Stage** (`RowStage`): where the row is, in the database, in memory or in both.
 
     UNSAVED      its latest change is not committed, so it must not run
@@ -33,8 +29,7 @@ at once, other rows when they are due, `dead` rows never. New records of a block
     NONE -> ACCUSED              it was recorded as started when a process died
     SUSPECT <-> CHARGED          its trial: the attempt is charged before the event runs
     ACCUSED <-> CHARGED_ALONE    its trial, with no other charged row beside it
-    any -> NONE                  parked anew
-"""
+    any -> NONE                  parked anew"""
 
 from bisect import insort
 from collections.abc import Iterator, Sequence
@@ -62,9 +57,7 @@ class RowState(StrEnum):
 
 
 class RowStage(Enum):
-    """The place of a set-aside event's row: in the database, in memory, or changed in memory only.
-
-    A row that was changed in memory is not yet committed."""
+    """The place of a set-aside event's row: in the database, in memory, or changed in memory and not committed."""
 
     UNSAVED = "unsaved"
     WAITING = "waiting"
@@ -73,9 +66,8 @@ class RowStage(Enum):
 
 
 class Suspicion(Enum):
-    """The degree to which an event is suspected of having killed a worker process, up to its trial run.
-
-    The event is parked. The trial is a run that is counted as an attempt beforehand."""
+    """The degree to which an event is suspected of having killed a worker process, up to its trial run. The trial is a
+    run that is counted as an attempt beforehand."""
 
     NONE = "none"
     SUSPECT = "suspect"
@@ -109,9 +101,8 @@ _IN_MEMORY: Final = (RowStage.LOADED, RowStage.RUNS_ON)
 
 @dataclass(slots=True)
 class ParkedRow:
-    """The database row of an event that was set aside because it cannot run now, as kept in memory.
-
-    `due` is in monotonic seconds, or None for at once."""
+    """The database row of an event that was set aside because it cannot run now, as kept in memory. `due` is in
+    monotonic seconds, or None for at once."""
 
     id: int
     state: RowState
@@ -135,16 +126,15 @@ class ParkedRow:
 
     @property
     def suspect(self) -> bool:
-        """True if the event may have killed a process.
-
-        Its attempt is counted before it runs, or has been counted."""
+        """True if the event may have killed a process."""
+        # The event's attempt is counted before it runs, or has been counted.
         return self.suspicion is not Suspicion.NONE
 
     @property
     def accused(self) -> bool:
-        """True if the event was recorded as started when a process died.
-
-        It runs only while no other event is on trial (its attempt counted beforehand)."""
+        """True if the event was recorded as started when a process died."""
+        # An accused event runs only while no other event is on trial, which means that its attempt was counted
+        # beforehand.
         return self.suspicion is Suspicion.ACCUSED or self.suspicion is Suspicion.CHARGED_ALONE
 
     @property
@@ -162,14 +152,14 @@ class ParkedRow:
         return 0.0 if self.state in READY_STATES else self.due
 
     def may_run(self, now: float) -> bool:
-        """Return True if the event may be loaded and run now.
-
-        Its row is stored, not in memory, and due."""
+        """Return True if the event may be loaded and run now: its row is stored, not in memory, and due."""
         at = self.runs_at()
         return at is not None and at <= now
 
     def park(self, state: RowState, attempts: int, *, blocks: bool, waits: bool = False) -> None:
         """Set the event aside again, with a new state and number of attempts."""
+        # A row in any state but dead may become retrying, deferred, held, ready or dead. A dead row is parked again
+        # only if its handler ran on past its timeout. The handler's verdict then counts: retrying, deferred or dead.
         # The event was in memory. The change is unsaved, and ends any suspicion.
         assert state in _NEXT_STATES[self.state], (self, state)
         assert self.stage in _IN_MEMORY, self
@@ -209,9 +199,7 @@ class ParkedRow:
         self.suspicion = Suspicion.ACCUSED if accused else Suspicion.SUSPECT
 
     def start_trial(self) -> None:
-        """Start the trial run of an event that may have killed a process.
-
-        Its attempt is counted before it runs."""
+        """Start the trial run of an event that may have killed a process. Its attempt is counted before it runs."""
         assert self.suspicion in _CHARGED, self
         self.suspicion = _CHARGED[self.suspicion]
 
@@ -255,10 +243,10 @@ class Chain:
         return sum(row.state in OPEN_STATES for row in self.rows)
 
     def list_runnable(self, now: float) -> list[ParkedRow]:
-        """Return the events of the key that may run now, in order.
-
-        They are the head and the rows that may follow it without waiting, at most `MAX_CHAIN_RUN`. The list is empty
-        while the head is loaded. A suspect row is returned alone: a row behind it gets its own trial."""
+        """Return the events of the key that may run now, in order. They are the head and the rows that may follow it
+        without waiting, at most `MAX_CHAIN_RUN`."""
+        # The list is empty while the head is loaded. A suspect row is returned alone: a row behind it gets its own
+        # trial.
         run: list[ParkedRow] = []
         for row in self.rows:
             if len(run) == MAX_CHAIN_RUN or not row.may_run(now) or (run and (row.suspect or run[0].suspect)):

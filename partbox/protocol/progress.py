@@ -1,6 +1,4 @@
-"""The progress of a partition: records read, records finished, and the cursor that a save may store.
-
-The docstring of `partbox.protocol` explains the rule for saves."""
+"""The progress of a partition: records read, records finished, and the cursor that a save may store."""
 
 from bisect import bisect_left
 from collections import deque
@@ -18,11 +16,10 @@ RecordKey = tuple[int, bytes]
 
 
 def free_empty_tables(*tables: dict[Any, Any]) -> None:
-    """Free the memory of the dictionaries that are empty.
-
-    A dictionary that is emptied one item at a time keeps its largest table until it is filled again. A process has
-    several dictionaries for each of 256 partitions, and one after another is large for a moment, when many late records
-    arrive or an outage parks them. All of them together took up to 300 kB per partition."""
+    """Free the memory of the dictionaries that are empty."""
+    # A dictionary that is emptied one item at a time keeps its largest table until it is filled again. A process has
+    # several dictionaries for each of 256 partitions, and one after another is large for a moment, when many late
+    # records arrive or an outage parks them. All of them together took up to 300 kB per partition.
     for table in tables:
         if not table:
             table.clear()
@@ -30,10 +27,8 @@ def free_empty_tables(*tables: dict[Any, Any]) -> None:
 
 @dataclass(slots=True)
 class LatePage:
-    """A batch of records that contains unfinished records committed late, and the batch before it.
-
-    A late record became visible only after records with higher ids were read. `read_before` counts the new records of
-    all earlier pages."""
+    """A batch of records with unfinished late records, and the batch before it. A late record became visible only after
+    records with higher ids were read. `read_before` counts the new records of all earlier pages."""
 
     before: Page
     page: Page
@@ -44,13 +39,10 @@ class LatePage:
 
 @dataclass(frozen=True, slots=True)
 class SaveTarget:
-    """A reading position that may be saved now, because the records before it are finished.
+    """A reading position of one partition that may be saved now, because the records before it are finished.
 
-    It is the cursor of one partition.
-
-    `passed` is the number of new records that the cursor passes, and `for_good` the number that it passes for good. The
-    other passed records were read in later pages than the cursor's page. The cursor's snapshot may not see some of
-    them, so a reader that starts from it would read them again, as late records."""
+    `passed` is the number of new records that the position passes, and `for_good` the number that are never read again.
+    A reader that starts from the position may read the other passed records again, as late records."""
 
     page: Page
     last_id: int
@@ -60,14 +52,10 @@ class SaveTarget:
 
 @dataclass(slots=True)
 class Progress:
-    """The progress of one partition since the process claimed it: the records read and finished.
-
-    The process claimed the partition at `page` and `last_id`.
+    """The progress of one partition since the process claimed it at `page` and `last_id`.
 
     Finished records that are not saved are kept with their event ids (empty for parked records). After a lost
-    connection, a record that is read again can thus be distinguished from a new record with the same id. Nearly all
-    records finish in the order in which they were read, and move from the head of `_unread` directly to the end of
-    `_passed`. `_finished` holds the others."""
+    connection, a record that is read again can thus be distinguished from a new record with the same id."""
 
     page: Page
     last_id: int
@@ -123,9 +111,9 @@ class Progress:
             self.page = page
 
     def finish(self, ids: list[int], event_ids: list[bytes]) -> None:
-        """Record that the records with these ids are finished.
-
-        Their handlers are done, or they are parked (with an empty event id)."""
+        """Record that the records are finished: done by their handlers, or parked (with an empty event id)."""
+        # Nearly all records finish in the order in which they were read, and move from the head of `_unread` directly
+        # to the end of `_passed`. `_finished` holds the others.
         count, unread = len(ids), self._unread
         if count and unread[:count] == ids:
             del unread[:count]
@@ -192,10 +180,9 @@ class Progress:
         return max(0, len(self._unread) - len(self._floor_raises) + late - len(self._finished))
 
     def next_to_finish(self, taken: Container[int] = ()) -> int | None:
-        """Return the id of the first unfinished record whose completion would let the saved position advance.
-
-        It is the new record that the next save could then pass for good: the first that is neither finished nor in
-        `taken`. The result is None if there is no such id, or while a late record is unfinished."""
+        """Return the id of the first unfinished record whose completion would advance the saved position, or None."""
+        # The record is the first new record that is neither finished nor in `taken`. The next save could then pass it
+        # for good. The result is None if there is no such id, or while a late record is unfinished.
         self._pass_finished()
         if any(page.cut or not self._finished.keys() >= page.unfinished for page in self.late):
             return None
@@ -204,6 +191,9 @@ class Progress:
 
     def target(self) -> SaveTarget:
         """Return the furthest reading position that may be saved now."""
+        # The docstring of `partbox.protocol` explains the rule for saves. The passed records beyond `for_good` were
+        # read in later pages than the cursor's page. The cursor's snapshot may not see some of them, so a reader that
+        # starts from it would read them again, as late records.
         # No record that this cursor counts as consumed may be unfinished.
         self._pass_finished()
         page, read = self._page_for(self.last_id)
@@ -267,7 +257,7 @@ class Progress:
         return at if at < len(self._passed) and self._passed[at] == record_id else None
 
     def _page_for(self, last_id: int) -> tuple[Page, int]:
-        """Return the newest snapshot that may be saved with `last_id`, and the number of new records read up to it."""
+        # The result is the newest page that may be saved with `last_id`, and the number of new records read up to it.
         # The page's snapshot may be saved if all its late records up to that id are finished, as in all pages before
         # it.
         finished = self._finished

@@ -2,14 +2,7 @@
 
 These partitions have read everything that the shared page S sees. A record of theirs is therefore unread if and only if
 S does not see it. The id of such a record lies above the floor of S, or above the bound of a transaction that S lists
-and that has ended. One statement returns the records together with its snapshot N. The ceiling of the scan is the last
-id drawn, read after N was taken, so nothing that N sees lies above it.
-
-A quick poll counts completely or not at all. Nothing moves, and all partitions are polled in full, if there are more
-records than the poll may return, more ids to search than a full poll would search, or more new records of a partition
-than it has room for.
-
-A partition that takes no part, because it is behind, draining or just claimed, keeps its page."""
+and that has ended. A partition that takes no part, because it is behind, draining or just claimed, keeps its page."""
 
 from collections.abc import Collection
 
@@ -19,6 +12,8 @@ from partbox.protocol.horizon import Page
 
 def ids(shared: Page) -> tuple[int, int]:
     """Return exclusive (low, high) bounds of the record ids that the next common scan may read."""
+    # One statement returns the records together with its snapshot N. The ceiling of the scan is the last id drawn, read
+    # after N was taken, so nothing that N sees lies above it.
     # The scan is the quick poll, one scan for all partitions that are caught up. The bounds are rounded to millions, so
     # that the statement is planned anew only once per million ids.
     # A page counts even if it reaches one stretch above `settled`.
@@ -28,6 +23,9 @@ def ids(shared: Page) -> tuple[int, int]:
 
 def has_found_all(records: int, floor: int, drawn: int) -> bool:
     """Return True if a scan of the ids from `floor` to `drawn` cannot have missed any record."""
+    # A quick poll counts completely or not at all. Nothing moves, and all partitions are polled in full, if there are
+    # more records than the poll may return, more ids to search than a full poll would search, or more new records of a
+    # partition than it has room for.
     # The scan is a quick poll that returned `records` records. The statement asks for one record more than the limit of
     # late records in a full poll. An answer of that length therefore shows that there may be more.
     return records <= cursor.MAX_LATE and drawn - floor <= cursor.STRETCH

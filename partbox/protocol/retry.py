@@ -6,8 +6,7 @@ the number of the attempt that failed, from 1, and a float is a number of second
     exponential[:base[:cap[:multiplier]]]    fixed:delay        delays in seconds, or "250ms", "5m"
     ... +jitter                              the delay times a random factor from 0.5 to 1.5
     ... +jitter:0.8:1.2                      ... from 0.8 to 1.2
-    ... +add:0.5                             the delay and up to 0.5 s more
-"""
+    ... +add:0.5                             the delay and up to 0.5 s more"""
 
 import random
 from dataclasses import dataclass
@@ -27,14 +26,11 @@ GRAMMAR = 'write it like "exponential:0.2:60:2+jitter" (base, cap, multiplier) o
 
 @runtime_checkable
 class RetryPolicy(Protocol):
-    """A policy that decides whether and when a failed event is tried again.
-
-    Its methods must not block and must be pure except for jitter. They are called by the thread that ran the handler,
-    or by the event loop."""
+    """A policy that decides whether and when a failed event is tried again. Its methods must not block and must be pure
+    except for jitter. They are called by the thread that ran the handler, or by the event loop."""
 
     def should_retry(self, error: BaseException) -> bool:
-        """Return True if another attempt at the event may succeed after this error. False makes the event dead at
-        once."""
+        """Return True if another attempt may succeed after this error. False makes the event dead at once."""
 
     def next_delay(self, attempt: int) -> float | timedelta:
         """Return the delay (seconds or timedelta, >= 0) after the failed attempt number `attempt`, counted from 1."""
@@ -120,9 +116,8 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Jittered:
-    """A retry policy that randomizes the delays of another policy.
-
-    The capped delay is multiplied by a random factor, or up to `add` seconds are added to it."""
+    """A retry policy that randomizes the delays of another policy. The capped delay is multiplied by a random factor,
+    or up to `add` seconds are added to it."""
 
     policy: RetryPolicy
     factor: tuple[float, float] | None = None
@@ -156,9 +151,8 @@ class Jittered:
 
 
 def policy_of(value: object) -> RetryPolicy:
-    """Return the retry policy that a text such as "exponential:0.2:60:2+jitter" describes.
-
-    If `value` is a policy itself, it is returned. Raise ValueError for anything else."""
+    """Return the retry policy that a text such as "exponential:0.2:60:2+jitter" describes. If `value` is a policy
+    itself, it is returned. Raise ValueError for anything else."""
     if isinstance(value, RetryPolicy) and not isinstance(value, type):
         return value
     if not isinstance(value, str):

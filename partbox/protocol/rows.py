@@ -6,10 +6,7 @@ from typing import Any, NamedTuple
 
 
 class TickPartition(NamedTuple):
-    """A partition as a worker regularly reads it from the database: assigned, owned or free.
-
-    The worker process reads the subscription's partitions at each tick. The row includes the partition's version
-    numbers."""
+    """A partition as a worker regularly reads it from the database: assigned, owned or free, with version numbers."""
 
     partition: int
     assigned: bool
@@ -22,8 +19,8 @@ class TickPartition(NamedTuple):
 class OwnedPartition(NamedTuple):
     """A partition that this process owns, with its saved reading position.
 
-    `suspect_until` is set if the last owner died: a record up to this id may have killed it. `pause` is set if the
-    partition was claimed just now, and is the time in seconds since the last owner released it."""
+    `suspect_until` is set if the last owner died: a record up to this id may have killed it. For a partition that was
+    claimed just now, `pause` is the time in seconds since the last owner released it."""
 
     partition: int
     epoch: int
@@ -36,10 +33,8 @@ class OwnedPartition(NamedTuple):
 
 
 class CursorSave(NamedTuple):
-    """The reading position of one partition, as it is written to the database.
-
-    A `snapshot` of None leaves the cursor unchanged. A `last_id` of None leaves the cursor's position in the log
-    unchanged, because no record has been finished since the last save."""
+    """The reading position of one partition, as it is written to the database. A `snapshot` of None leaves the cursor
+    unchanged. A `last_id` of None leaves the position in the log unchanged, because no record was finished."""
 
     partition: int
     epoch: int
@@ -109,7 +104,7 @@ class ParkedSave:
     seconds: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row as a JSON object for the database function `save`."""
+        # The database function `save` reads these keys.
         return {
             "p": self.partition,
             "id": self.record_id,
@@ -133,9 +128,7 @@ class ParkedSave:
 
 
 class IgnoredEvent(NamedTuple):
-    """An event whose handler failed but that counts as done, as the handler's `on_error` decided.
-
-    The last attempt is stored as a row."""
+    """An event that counts as done although its last attempt failed, because the handler's `on_error` said so."""
 
     record_id: int
     attempts: int
@@ -143,21 +136,18 @@ class IgnoredEvent(NamedTuple):
     seconds: float | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the ignored event as a JSON object for the database function `save`."""
+        # The database stores the last attempt as a row.
         id, attempts, error, seconds = self
         return {"id": id, "n": attempts, "o": "ignored", "e": error, "sec": seconds}
 
 
 class ProgressNote(NamedTuple):
-    """A note of how far a partition had been read at a save: nothing above `read_id`.
-
-    It is stored with the save, and holds for the moment at which the save was gathered."""
+    """A note, stored with a save, that nothing above `read_id` had been read in a partition at that moment."""
 
     partition: int
     read_id: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return the note as a JSON object for the database function `save`."""
         return {"p": self.partition, "r": self.read_id}
 
 

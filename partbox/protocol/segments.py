@@ -1,7 +1,5 @@
-"""Segments of the log: which to create ahead of need, which have expired, and which are empty.
-
-A segment takes the ids from `lower` up to but excluding `upper`. The default segment has neither bound, takes the ids
-that no other segment takes, makes polls slower, and is emptied record by record."""
+"""Segments of the log: which to create ahead of need, which have expired, and which are empty. The default segment has
+no bounds and takes the ids that no other segment takes. It makes polls slower, and is emptied record by record."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -28,9 +26,8 @@ SMALL_DEFAULT = 2 << 20
 
 
 class Segment(NamedTuple):
-    """A segment of the log: the part of its table that holds one range of record ids.
-
-    The ids and ages (seconds) of the oldest and newest record are None while it is empty."""
+    """A part of the log's table, with the record ids from `lower` up to but excluding `upper`. The ids and ages
+    (seconds) of the oldest and newest record are None while the segment is empty."""
 
     name: str
     lower: int | None
@@ -43,9 +40,7 @@ class Segment(NamedTuple):
 
 
 class EventTrigger(NamedTuple):
-    """A PostgreSQL event trigger that runs when parts of the log's table are created or dropped.
-
-    It includes the function that the trigger calls. The parts are the log's segments."""
+    """A PostgreSQL event trigger, and its function, that runs when segments of the log are created or dropped."""
 
     name: str
     event: str
@@ -56,9 +51,7 @@ class EventTrigger(NamedTuple):
 
 
 class DrawnIds(NamedTuple):
-    """The number of record ids drawn in the last `seconds` seconds.
-
-    The speed of publishing is estimated from it."""
+    """The number of record ids drawn in the last `seconds` seconds, for an estimate of the speed of publishing."""
 
     ids: int
     seconds: float
@@ -78,9 +71,8 @@ def id_rate(stretches: Iterable[DrawnIds]) -> float:
 
 
 def segment_length(ids_a_second: float, retain: float, most: float | None = None) -> int:
-    """Return the number of record ids for a new segment of the log, in whole millions.
-
-    It is a tenth of the ids that are drawn in the retention `retain` (seconds), at most `most`."""
+    """Return the number of record ids for a new segment of the log, in whole millions. It is a tenth of the ids that
+    are drawn in the retention `retain` (seconds), at most `most`."""
     ids = ids_a_second * retain / SEGMENTS_RETAINED
     ids = min(ids, most) if most else ids
     return int(min(max(ids, SMALLEST), LARGEST) // 1_000_000) * 1_000_000
@@ -108,19 +100,16 @@ def has_large_default(segments: Iterable[Segment]) -> bool:
 
 
 def count_ahead(segments: Iterable[Segment], drawn: int) -> int:
-    """Return the number of segments of the log that begin above the newest record id.
-
-    They are ready for future records."""
+    """Return the number of segments of the log that begin above the newest record id `drawn`."""
     return sum(1 for each in segments if each.lower is not None and each.lower > drawn)
 
 
 def segments_to_add(segments: Sequence[Segment], drawn: int, ids_a_second: float, ids: int) -> list[IdRange]:
-    """Return the id ranges of the log segments to create now, in order, with `ids` ids each.
-
-    The new segments follow the last segment. If its end is too near, or the default segment holds an id beyond it, they
-    begin above both the newest id and all ids in the default segment. Ids drawn until then go to the default segment.
-    While the default segment is large, all segments that the retention needs are created at once, because one search of
-    the default segment proves all of them."""
+    """Return the id ranges of the log segments to create now, in order, with `ids` ids each."""
+    # The new segments follow the last segment. If its end is too near, or the default segment holds an id beyond it,
+    # they begin above both the newest id and all ids in the default segment. Ids drawn until then go to the default
+    # segment. While the default segment is large, all segments that the retention needs are created at once, because
+    # one search of the default segment proves all of them.
     # There are none while enough segments lie ahead of the newest id.
     there = [each for each in segments if each.lower is not None and each.lower > drawn]
     lacking = ids_a_second * AHEAD_SECONDS - sum((each.upper or 0) - (each.lower or 0) for each in there)

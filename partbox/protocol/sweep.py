@@ -2,23 +2,7 @@
 
 256 partitions share the blocks of the table. If a backlog is read partition by partition, each record is found in
 another block. In id order, neighbours lie in the same block, which costs the server less than half, provided that most
-of the scanned records are wanted. For the cursor there is no difference: the records of each partition are its first
-records above its last id, without a gap, like the new records of a full poll. Only the room is shared, and the order of
-the records decides how much each partition gets.
-
-The sweep starts at the lowest id at which enough partitions are close together, and keeps them together. A partition
-that is a little ahead waits for a page or two until the others have come up. A partition that is behind is read by
-itself, with more room, and catches up. Without that, partitions read by themselves got as much at a time as partitions
-in the sweep and stayed apart: a third of a backlog of 256 partitions was never swept. Partitions that are far ahead, or
-that have no backlog, do not wait.
-
-A sweep is bounded by a number of records and by a range of ids that is little longer than the records should need,
-however the records are distributed. In a range with few records, the next poll should search partition by partition,
-which steps over gaps.
-
-If hardly anything is new, a sweep is better still: one index search, however long the log is, instead of one for each
-partition. If there are no more ids above the lowest last id than there are partitions, a brief sweep finds everything
-new, with or without a backlog."""
+of the scanned records are wanted."""
 
 from collections.abc import Iterable, Mapping, Set
 from operator import attrgetter
@@ -35,11 +19,11 @@ STRETCH = 4
 
 
 class Sweep(NamedTuple):
-    """A single scan of the log for many partitions, instead of one search for each partition.
+    """A single scan of the log in id order for many partitions, instead of one search for each partition.
 
-    The scan is in id order, over the ids in (start, end] and for at most `most` records. `last_ids` maps the partitions
-    that take part to their last ids. The partitions in `waiting` get no new records in this poll. Each partition that
-    is behind gets room for `more` additional records."""
+    The scan covers the ids in (start, end] and at most `most` records. `last_ids` maps the partitions that take part to
+    their last ids. The partitions in `waiting` get no new records in this poll. Each partition that is behind gets room
+    for `more` additional records."""
 
     start: int
     end: int
@@ -65,12 +49,24 @@ class Sweep(NamedTuple):
 
     def is_cut(self, records: int, hi: int) -> bool:
         """Return True if the scan may have left out records with ids up to `hi`."""
+        # A scan that stopped before the end may have missed records of any partition, so no partition counts as read to
+        # the end.
         # The sweep returned `records` records.
         return records >= self.most or self.end < hi
 
 
 def sweep(asks: Iterable[ReadRequest], hi: int) -> Sweep | None:
     """Plan one common scan for partitions at nearby positions, or return None if it is not worthwhile."""
+    # For the cursor, a sweep makes no difference: the records of each partition are its first records above its last
+    # id, without a gap, like the new records of a full poll. Only the room is shared, and the order of the records
+    # decides how much each partition gets. The sweep starts at the lowest id at which enough partitions are close
+    # together, and keeps them together. A partition that is a little ahead waits for a page or two until the others
+    # have come up. A partition that is behind is read by itself, with more room, and catches up. Without that,
+    # partitions read by themselves got as much at a time as partitions in the sweep and stayed apart: a third of a
+    # backlog of 256 partitions was never swept. Partitions that are far ahead, or that have no backlog, do not wait. A
+    # sweep is bounded by a number of records and by a range of ids that is little longer than the records should need,
+    # however the records are distributed. In a range with few records, the next poll should search partition by
+    # partition, which steps over gaps.
     # The sweep serves the requests that lie close together in the log. All requests must have a backlog. The sweep
     # returns as many records as the partitions have room for together. `hi` is the ceiling of the poll.
     roomy = sorted((ask for ask in asks if ask.room > 0), key=_last_id)
@@ -95,8 +91,10 @@ def sweep(asks: Iterable[ReadRequest], hi: int) -> Sweep | None:
 
 
 def brief_sweep(asks: Iterable[ReadRequest], hi: int) -> Sweep | None:
-    """Plan one scan of the log that finds the few new records of all partitions. Return None if the scan would cover
-    too many ids."""
+    """Plan one scan that finds the few new records of all partitions, or return None if it would be too long."""
+    # If hardly anything is new, a sweep is one index search, however long the log is, instead of one search for each
+    # partition. If there are no more ids above the lowest last id than there are partitions, a brief sweep finds
+    # everything new, with or without a backlog.
     # The sweep finds everything new for the requests if hardly anything is new. The result is None if there are more
     # ids up to `hi` than a scan should pass, or than one of the partitions has room for.
     roomy = [ask for ask in asks if ask.room > 0]

@@ -1,14 +1,8 @@
 """The queues of handlers with limits in one process. Processes divide a limit without talking to each other.
 
 The share of a process in each limit is the fraction of the partitions that it owns. The database assigns each partition
-to one owner only, so all shares together make up the limit. A process saves up starts of a rate for one second, or a
-single start if that is more. A process begins with no saved starts, and a change of its share reduces saved starts and
-never adds any. However partitions move, there are therefore no more starts than the rate allows, plus the starts of one
-second.
-
-Items wait in a *bucket* for each pair of a handler and a value of the limit's division. Buckets take turns. An idle
-bucket is forgotten when it has saved as many starts as a fresh bucket, so memory is bounded. A new bucket starts with
-the saved starts of a fresh bucket."""
+to one owner only, so all shares together make up the limit. However partitions move, there are no more starts than the
+rate allows, plus the starts of one second."""
 
 import heapq
 from collections import deque
@@ -28,9 +22,8 @@ FORGET_PROBES: Final = 2  # idle buckets that are examined, and perhaps forgotte
 
 
 class ProcessBounds(NamedTuple):
-    """The part of a handler's rate and concurrency limits that one process may use.
-
-    It has the starts per second (None for no limit), the starts saved up at most, and the simultaneous calls."""
+    """The part of a handler's rate and concurrency limits that one process may use. It has the starts per second (None
+    for no limit), the starts saved up at most, and the simultaneous calls."""
 
     pace: float | None
     saved: float
@@ -39,6 +32,7 @@ class ProcessBounds(NamedTuple):
     @classmethod
     def of(cls, limit: Limit, share: float) -> "ProcessBounds":
         """Return the part of a handler's limit for a process that owns the fraction `share` of the partitions."""
+        # A process saves up starts of a rate for one second, or a single start if that is more.
         # `share` is 0 to 1. With a share of 0 nothing starts.
         if share <= 0:
             return cls(0.0, 0.0, 0.0)
@@ -49,10 +43,8 @@ class ProcessBounds(NamedTuple):
 
 
 class Bucket(Generic[T]):
-    """A queue of calls that wait for a rate limit, with the starts saved up and the running calls.
-
-    It belongs to one handler and one value by which the handler's limit is divided. The saved starts hold at a given
-    time."""
+    """A queue of calls of one handler that wait for its limit, for one value by which the limit is divided. `saved` is
+    the number of starts saved up at the time `at`."""
 
     __slots__ = ("at", "first", "is_scheduled", "running", "saved", "waiting")
 
@@ -74,8 +66,8 @@ class Bucket(Generic[T]):
         self.at = max(now, self.at)
 
     def wait(self, bounds: ProcessBounds, now: float) -> float:
-        """Return the seconds until a limited call may start: 0 if it may start now, infinite if another call must end
-        first."""
+        """Return the seconds until a limited call may start, 0 for now, or infinity if time alone cannot allow it."""
+        # The wait is infinite if something other than time must change first.
         # An example is the end of a running call.
         if self.running >= bounds.most:
             return inf
@@ -86,10 +78,8 @@ class Bucket(Generic[T]):
 
 
 class LimitedHandler(Generic[T]):
-    """A handler with a rate or concurrency limit, and the queues of its calls.
-
-    There is a bucket for each value by which the limit is divided, and a fresh bucket that stands for a value never
-    used."""
+    """A handler with a rate or concurrency limit, and a queue of calls for each value by which the limit is divided. A
+    fresh queue stands for a value never used."""
 
     def __init__(self, limit: Limit, share: float, now: float) -> None:
         self.limit = limit
@@ -100,6 +90,7 @@ class LimitedHandler(Generic[T]):
 
     def bucket(self, value: Hashable, now: float) -> Bucket[T]:
         """Return the queue of a value by which the limit is divided, and create it if there is none."""
+        # A new bucket starts with the saved starts of a fresh bucket.
         # The bucket also has the saved starts.
         self._idle.pop(value, None)
         if (found := self.buckets.get(value)) is None:
@@ -109,6 +100,8 @@ class LimitedHandler(Generic[T]):
 
     def change(self, limit: Limit, share: float, now: float) -> None:
         """Change the handler's limit and the process's share of it from now on."""
+        # A process begins with no saved starts, and a change of its share reduces saved starts and never adds any.
+        # Otherwise moving partitions could allow more starts than the rate does.
         # Excess saved starts are cut when a bucket is next settled.
         for each in (self.fresh_bucket, *self.buckets.values()):
             each.settle(self.bounds, now)
@@ -116,6 +109,7 @@ class LimitedHandler(Generic[T]):
 
     def note_idle(self, value: Hashable, now: float) -> None:
         """Record that no call for this value waits or runs, and free the memory of idle queues."""
+        # Memory is bounded, because idle buckets are forgotten.
         # A bucket is freed once it has saved as many starts as a fresh bucket.
         self._idle[value] = None
         self.fresh_bucket.settle(self.bounds, now)
@@ -127,9 +121,8 @@ class LimitedHandler(Generic[T]):
 
 
 class PermitQueues(Generic[T]):
-    """The queues in which calls of rate-limited handlers wait in one process, and their turns.
-
-    `now` is in monotonic seconds. The length is the number of buckets in the rotation, which may have the next turn."""
+    """The queues in which calls of rate-limited handlers wait in one process, and their turns. `now` is in monotonic
+    seconds. The length is the number of queues that may have the next turn."""
 
     def __init__(self, share: float = 0.0) -> None:
         self.share = share  # fraction of the partitions
@@ -142,7 +135,6 @@ class PermitQueues(Generic[T]):
         return len(self._rotation)
 
     def has_limit(self, handler: str) -> bool:
-        """Return True if the handler of this name has a limit."""
         return handler in self._handlers
 
     def limit(self, limits: Mapping[str, Limit], now: float) -> list[T]:
@@ -212,9 +204,9 @@ class PermitQueues(Generic[T]):
                 self._schedule(limit_key, bucket, now)
 
     def take(self, limit_key: LimitKey, joins: Callable[[T], bool], looked_at: int) -> list[T]:
-        """Remove and return the waiting items of a queue that can join a call that starts anyway.
-
-        They are among the first `looked_at` items of the key, and `joins` is true for them. Joining costs no start."""
+        """Remove and return the waiting items of a queue that can join a call that starts anyway. They are among the
+        first `looked_at` items of the key, and `joins` is true for them."""
+        # Joining costs no start.
         bucket = self._bucket(limit_key)
         if bucket is None:
             return []
@@ -261,7 +253,6 @@ class PermitQueues(Generic[T]):
             yield from (((name, value), each) for value, each in limited.buckets.items() if each.waiting)
 
     def bounds(self, name: str) -> ProcessBounds:
-        """Return the process's share of the limit of the handler with this name."""
         return self._handlers[name].bounds
 
     def _bucket(self, limit_key: LimitKey) -> Bucket[T] | None:
@@ -281,9 +272,8 @@ class PermitQueues(Generic[T]):
             self._schedule(limit_key, bucket, now)
 
     def _schedule(self, limit_key: LimitKey, bucket: Bucket[T], now: float) -> None:
-        """Put a queue into the rotation, delay it, or leave it out, as its limit requires.
-
-        It is delayed until its rate allows a start, or left out until a call ends or its bounds change."""
+        # A bucket with waiting items is put into the rotation, delayed until its rate allows a start, or left out until
+        # a call ends or its bounds change.
         limited, bucket.is_scheduled = self._handlers[limit_key[0]], False
         if not bucket.waiting:
             if not bucket.running:

@@ -25,10 +25,9 @@ class Verdict:
 
     `attempts` counts the charged attempts so far. `delay` is in seconds, and None if the event never becomes due by
     itself. `error` is the reason. `policy_error` is an error of the application's retry policy, in place of which
-    `FALLBACK_DELAY` applied. `trace` is the traceback of the handler's error, see `traceback`, and None if the
-    application raised nothing. `is_wait` means that the event did not run, so that `error` replaces no earlier error.
-    `waits` means that the event waits for a permit or a time, and nothing is wrong. `seconds` is the running time of
-    the handler that failed."""
+    `FALLBACK_DELAY` applied. `trace` is the traceback of the handler's error, and None if the application raised
+    nothing. `is_wait` means that the event did not run, so that `error` replaces no earlier error. `waits` means that
+    the event waits for a permit or a time, and nothing is wrong. `seconds` is the handler's running time."""
 
     state: RowState
     attempts: int
@@ -52,9 +51,7 @@ class Verdict:
 
 
 class FailurePolicy(Protocol):
-    """The options of a handler for failures: retry policy, most attempts, and whether a failure blocks its key.
-
-    A failed or dead event may block its key."""
+    """A handler's options for failures: retries, most attempts, and whether a failed or dead event blocks its key."""
 
     @property
     def retry(self) -> RetryPolicy: ...
@@ -68,10 +65,8 @@ class FailurePolicy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Deferral:
-    """A request to delay an event without counting an attempt.
-
-    The reason is that a circuit is open or that there is no handler yet. `is_wait` means that the event was not handed
-    over, so an earlier error stays its last error."""
+    """A request to delay an event without counting an attempt, because a circuit is open or a handler is missing.
+    `is_wait` means that the event was not handed over, so an earlier error stays its last error."""
 
     delay: float
     reason: str

@@ -1,14 +1,9 @@
-"""The adapter protocol, by which partbox writes into a transaction that another library manages.
+"""The adapter protocol, by which partbox publishes in a transaction that another library manages.
 
-A publish is a generator of steps (`steps`), each of which is a statement of partbox with its values. An adapter
-executes the steps on a connection of its library. The adapter knows whether the connection is inside a transaction, and
-whether the library reports the end of that transaction. A new adapter is created for every publish. To support another
-library, subclass `Adapter` or `AsyncAdapter` and `register` the class for the type of the library's connections.
-docs/integrations.md contains a complete example.
-
-An adapter must not write through the raw connection below a library that tracks the transaction itself. A library that
-believes its connection to be idle does not commit, and a library that sends BEGIN late would send it after the event.
-"""
+To support another library, subclass `Adapter` or `AsyncAdapter`, and `register` the class for the type of the library's
+connections (see docs/integrations.md). A new adapter is created for every publish. An adapter must not write through
+the raw connection below a library that tracks the transaction itself: a library that believes its connection to be idle
+does not commit, and a library that sends BEGIN late would send it after the event."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -31,11 +26,10 @@ Parameters = Mapping[str, Any]
 
 
 class Library:
-    """The base class of adapters by which partbox publishes on another library's connection.
+    """The base class of synchronous and asynchronous adapters.
 
-    Synchronous and asynchronous adapters derive from it. `on_commit` and `on_rollback` are called only for ends of the
-    transaction that `tells` contains. `savepoint_mark` and `wake_after_commit` work as in `EndReporter`. The defaults
-    suit a library that tracks savepoints itself."""
+    `on_commit` and `on_rollback` are called only for the ends of a transaction that `tells` contains. `savepoint_mark`
+    and `wake_after_commit` work as in `EndReporter`. The defaults suit a library that tracks savepoints itself."""
 
     # True if `copy` is implemented.
     copies: bool = False
@@ -55,19 +49,17 @@ class Library:
         return self
 
     def database(self) -> Hashable | None:
-        """Return a key that identifies the connection's database, or None if it is unknown.
-
-        A publish reads the bell's flag (whether a worker sleeps) unless this process has just found the flag of that
-        database down. Called after `require_transaction`."""
+        """Return a key that identifies the connection's database, or None if it is unknown. With a key, a publish need
+        not always ask whether a worker sleeps. Called after `require_transaction`."""
+        # A publish reads the bell's flag (whether a worker sleeps) unless this process has just found the flag of that
+        # database down.
         return None
 
     def savepoint_mark(self) -> int | None:
         return None
 
     def on_commit(self, call: EndCallback) -> None:
-        """Call `call` once the transaction's writes so far are committed.
-
-        Do not call it if a rollback to a savepoint undoes them."""
+        """Call `call` once the writes so far are committed, but not if a rollback to a savepoint undid them."""
         raise NotImplementedError
 
     def on_rollback(self, call: EndCallback) -> None:
@@ -80,9 +72,8 @@ class Library:
 
 
 class Unreported(Library):
-    """The base class of adapters whose library does not report the end of a transaction.
-
-    `outbox.transaction(conn)`, if open, reports it instead."""
+    """The base class of adapters whose library does not report the end of a transaction. `outbox.transaction(conn)`, if
+    open, reports it instead."""
 
     def __init__(self, conn: Any) -> None:
         self.conn = conn
@@ -95,9 +86,8 @@ class Unreported(Library):
 
 
 class Adapter(Library):
-    """The base class of adapters for publishing on connections of a synchronous library.
-
-    Subclasses override `in_transaction` and `execute`, and other methods if the library allows a better way."""
+    """The base class of adapters for a synchronous library. Subclasses override `in_transaction` and `execute`, and
+    other methods if the library allows a better way."""
 
     def in_transaction(self) -> bool:
         """Return True if statements now become part of a transaction that the caller ends. May raise PublishError."""
@@ -108,9 +98,7 @@ class Adapter(Library):
         raise NotImplementedError
 
     def copy(self, step: Copy) -> int:
-        """Execute the COPY statement of a publish, and return the number of rows that PostgreSQL counted.
-
-        Called only if `copies` is True."""
+        """Execute a COPY, and return the number of rows that PostgreSQL counted. Called only if `copies` is True."""
         raise NotImplementedError
 
     def require_transaction(self) -> None:
@@ -126,9 +114,7 @@ class Adapter(Library):
 
 
 class AsyncAdapter(Library):
-    """The base class of adapters for publishing on connections of an asynchronous library.
-
-    It has the methods of `Adapter`."""
+    """The base class of adapters for an asynchronous library, with the methods of `Adapter`."""
 
     async def in_transaction(self) -> bool:
         raise NotImplementedError
@@ -147,8 +133,6 @@ class AsyncAdapter(Library):
         return await run_steps_async(steps, lambda step: step.run_through(self))
 
     def transaction(self) -> AbstractAsyncContextManager[Any] | None:
-        """Return a context manager that opens the transaction for `outbox.transaction(conn)`, or None.
-
-        The transaction is the connection's outermost. None means that the library itself reports the end of its
-        transactions."""
+        """Return a context manager that opens the outermost transaction for `outbox.transaction(conn)`. Return None if
+        the library itself reports the end of its transactions."""
         return None

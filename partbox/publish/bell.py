@@ -1,7 +1,5 @@
 """The publisher's side of the bell (`partbox.protocol.bell`): read the flag when necessary, and ring if it is up.
-
-A process remembers that the flag was down for each database that it publishes into, if the connection identifies the
-database (`Library.database`). Workers embedded in the application need no ring: `EmbeddedWorkers` wakes them."""
+Workers embedded in the application need no ring: `EmbeddedWorkers` wakes them."""
 
 import threading
 import time
@@ -28,10 +26,8 @@ def database_key_of(conn: AnyConnection) -> Hashable:
 
 
 class Bell:
-    """The means by which a publish wakes sleeping workers.
-
-    It belongs to an outbox. It remembers for each database that the flag of sleeping workers is down. A copy in another
-    process starts empty. With `rings` False, no publish reads the flag or rings (notifies workers)."""
+    """The means by which the publishes of an outbox wake sleeping workers. It remembers for each database that the flag
+    of sleeping workers is down. With `rings` False, no publish reads the flag or notifies workers."""
 
     def __init__(self, rings: bool = True) -> None:
         self._rings = rings
@@ -58,10 +54,8 @@ class Bell:
 
 
 class Inquirer:
-    """A record of one publish statement that asks whether a worker sleeps and notifies it.
-
-    The statement reads the bell's flag, and notifies the worker if it sleeps. The record has the time at which the
-    statement was sent."""
+    """A record of one publish statement that asks whether a worker sleeps, and of the time at which it was sent. The
+    statement reads the bell's flag, and notifies the worker if it sleeps."""
 
     __slots__ = ("_memory", "_sent")
 
@@ -77,15 +71,12 @@ class Inquirer:
 
 
 class Wakeable(Protocol):
-    """A worker embedded in the application that publishers can wake."""
-
     def wake(self) -> None: ...
 
 
 class EmbeddedWorkers:
-    """The workers inside this process, which a publish wakes directly.
-
-    No notification is needed. A copy in another process is empty. The references are weak."""
+    """The workers inside this process, which a publish wakes directly, without a notification. A copy in another
+    process is empty. The references are weak."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

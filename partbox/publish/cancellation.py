@@ -18,9 +18,7 @@ Cancellable = Event | UUID | str
 
 
 def cancel(conn: AnySync, schema: str, event: Cancellable | None, key: str | None) -> bool:
-    """Cancel a delayed event in the caller's transaction. Return True if the cancellation came in time.
-
-    The event is given by itself or by its idempotency key."""
+    """Cancel a delayed event, given by itself or its idempotency key. Return True if the cancellation came in time."""
     adapter, cancelling = integrations.sync_adapter_of(conn, CALL_REMEDIES), _cancel_steps(schema, event, key)
     adapter.require_transaction()
     with _CancelErrors(schema):

@@ -45,9 +45,8 @@ def _severity(error: BaseException) -> str | None:
 
 
 class ErrorExplainer:
-    """A context manager that replaces database exceptions by a SchemaError or PublishError with advice.
-
-    It is a class and not a generator, because every publish enters it, and a class takes a third of the time."""
+    """A context manager that replaces database exceptions by a SchemaError or PublishError with advice. It is a class,
+    because every publish enters it, and a generator takes three times as long."""
 
     __slots__ = ("_schema",)
     missing: tuple[str, ...] = ("42P01", "3F000", "42703")  # table, schema, column

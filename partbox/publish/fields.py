@@ -30,9 +30,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def encode_event(event: Event, codecs: Codecs, max_payload: int) -> EventColumns:
-    """Encode an event as the values of the log's columns. Raise PublishError if it cannot be stored.
-
-    Its times are left out."""
+    """Encode an event as the log's columns, without its times. Raise PublishError if it cannot be stored."""
     if not isinstance(event, Event):
         raise PublishError(f"an Event is needed, not a {type(event).__name__}: wrap it in partbox.Event")
     try:
@@ -72,9 +70,7 @@ def _locate_error(event: Event, codecs: Codecs, error: PublishError) -> PublishE
 
 
 def encode_events(events: list[Event], codecs: Codecs, max_payload: int) -> list[EventColumns]:
-    """Encode events as the values of the log's columns. An error names the position of the refused event.
-
-    Their times are left out. The error is for the first refused event of several."""
+    """Encode events as the log's columns, without times. An error names the position of the first refused event."""
     if len(events) == 1:
         return [encode_event(events[0], codecs, max_payload)]
     done: list[EventColumns] = []
@@ -130,6 +126,8 @@ def has_own_times(event: Event) -> bool:
 
 def add_times(events: list[Event], batch: list[EventColumns], clock: int) -> Iterator[EventColumns]:
     """Yield all columns of each event for a COPY, with its times computed from the database's clock."""
+    # The clock is read first, in a round trip. A staging table would save that round trip, but would cost every
+    # publisher a change of the catalog.
     # A COPY cannot evaluate expressions. `clock` is the database's time in microseconds since 1970.
     now = _EPOCH + timedelta(microseconds=clock)
     for event, fields in zip(events, batch, strict=True):

@@ -1,9 +1,7 @@
 """An application's publish hooks, called once per batch in the order of their registration.
 
-A batch consists of the events of one call. A `before_publish` hook receives the list of events and returns the list to
-publish, which may contain instances of event classes. The hook may also change the list in place and return None. An
-empty list publishes nothing. Other hooks receive the list of published events, without the events whose idempotency key
-was used before. Errors of these hooks are logged and change nothing."""
+A batch consists of the events of one call. A `before_publish` hook may replace the batch. The other hooks get the
+published events, and their errors are logged and change nothing."""
 
 import inspect
 import logging
@@ -42,9 +40,7 @@ class Hook:
 
 
 class PublishHooks:
-    """The publish hooks that the application registered with one outbox.
-
-    They are plain data that can be sent to other processes."""
+    """The publish hooks of one outbox, as plain data that can be sent to other processes."""
 
     def __init__(self) -> None:
         self.of: dict[Moment, tuple[Hook, ...]] = dict.fromkeys(Moment, ())
@@ -52,9 +48,7 @@ class PublishHooks:
         self.has_any = False
 
     def register(self, moment: Moment, call: Callable[[list[Event]], Any]) -> None:
-        """Add a publish hook. Raise RegistrationError if it cannot take the list of events.
-
-        It is called after the other hooks of its moment."""
+        """Add a hook after the others of its moment. Raise RegistrationError if it cannot take the list of events."""
         hook = Hook(moment, call)
         if not callable(call):
             raise RegistrationError(f"{call!r} is no {moment.value} hook: give a function of the list of events")
@@ -81,13 +75,14 @@ class PublishHooks:
 
     def run_before(self, events: list[Event]) -> list[Event]:
         """Run the `before_publish` hooks on a batch, and return the events to publish instead."""
+        # A hook returns the list to publish, which may contain instances of event classes, or it changes the list in
+        # place and returns None. An empty list publishes nothing.
         # Errors of hooks propagate.
         for hook in self.of[Moment.BEFORE_PUBLISH]:
             events = _replace_events(hook, events, hook.call(events)) if events else events
         return events
 
     async def run_before_async(self, events: list[Event]) -> list[Event]:
-        """Run and await the `before_publish` hooks on a batch, and return the events to publish instead."""
         # Synchronous hooks are called, and asynchronous hooks are awaited.
         for hook in self.of[Moment.BEFORE_PUBLISH]:
             if events:
@@ -96,9 +91,8 @@ class PublishHooks:
         return events
 
     def notify(self, moment: Moment, events: list[Event]) -> None:
-        """Call the hooks of a moment after the publish, such as `after_commit`, and log their errors.
-
-        They get the published events."""
+        """Call the hooks of a moment, such as `after_commit`, with the published events, and log the hooks' errors."""
+        # The events do not include events whose idempotency key was used before.
         for hook in self.of[moment]:
             try:
                 hook.call([*events])
@@ -106,9 +100,7 @@ class PublishHooks:
                 _log_hook_error(hook, error)
 
     async def notify_async(self, moment: Moment, events: list[Event]) -> None:
-        """Call and await the hooks of a moment after the publish, and log their errors.
-
-        They get the published events."""
+        """Call and await the hooks of a moment after the publish, and log the hooks' errors."""
         for hook in self.of[moment]:
             try:
                 result = hook.call([*events])

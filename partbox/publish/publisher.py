@@ -1,7 +1,5 @@
-"""Publish one or many events on a synchronous or asynchronous connection.
-
-There is a fast path for one event without an idempotency key and without hooks on a psycopg connection. The general
-path, through an adapter, takes a fifth more CPU time."""
+"""Publish one or many events on a synchronous or asynchronous connection. On psycopg, one event without an idempotency
+key or hooks takes a fast path. The general path, through an adapter, takes a fifth more CPU time."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -74,8 +72,7 @@ class Publisher:
     async def publish_async(
         self, conn: AnyAsync, given: Event | str | Enum | Instance, payload: Any, fields: EventFields
     ) -> UUID | None:
-        """Write an event in an asynchronous connection's transaction. Return its id, or None if it was not
-        published."""
+        """Write an event in an asynchronous connection's transaction. Return its id, or None as in `publish`."""
         # An event is not published if a hook removed it or its idempotency key was used before.
         event = build_event(given, payload, fields, is_borrowed=not self.hooks.has_any)
         if not is_async_psycopg(conn) or self._needs_general_path(event):
@@ -99,7 +96,7 @@ class Publisher:
         return self._publish(conn, build_events(events, is_borrowed=not self.hooks.has_any))[1]
 
     async def publish_many_async(self, conn: AnyAsync, events: Iterable[Event | Instance]) -> list[UUID | None]:
-        """Write all events or none on an asynchronous connection, and return their ids, or None for a used key."""
+        """Write all events or none on an asynchronous connection, and return their ids as in `publish_many`."""
         # The events are written in order, in the connection's transaction. An id is None if the idempotency key was
         # used before.
         return (await self._publish_async(conn, build_events(events, is_borrowed=not self.hooks.has_any)))[1]
@@ -135,7 +132,6 @@ class Publisher:
 
     @contextmanager
     def _with_observer_headers(self, events: list[Event]) -> Iterator[list[Event]]:
-        """Yield the events with headers that the observers add, such as a trace."""
         # The block runs inside the observers' `publishing` context.
         if not events:
             yield events

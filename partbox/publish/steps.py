@@ -1,7 +1,5 @@
-"""The statements of a publish, written once and executed on any kind of connection.
-
-A publish is a generator of steps that receives the answer of each step. An adapter runs the generator, on a psycopg
-cursor or through another library."""
+"""The statements of a publish. A publish is a generator of steps that receives the answer of each step. An adapter runs
+the generator, on a psycopg cursor or through another library."""
 
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +16,8 @@ T = TypeVar("T")
 
 
 class Statement(Protocol):
-    """An SQL statement of a publish that runs on a psycopg cursor or through another library.
-
-    Another library's adapter runs it by `run_through`, which returns the adapter's answer or an awaitable. The methods
-    return the answer."""
+    """An SQL statement of a publish. It runs on a psycopg cursor, or on another library's adapter by `run_through`. The
+    methods return the answer. `run_through` may return an awaitable of the answer."""
 
     def run(self, cursor: Cursor[Row]) -> Any: ...
 
@@ -35,9 +31,8 @@ Steps = Generator[Statement, Any, T]
 
 @dataclass(slots=True)
 class Query:
-    """An SQL statement of a publish that returns rows.
-
-    Without `wants_rows`, the answer is None in a pipeline, where nobody waits for it."""
+    """An SQL statement of a publish that returns rows. Without `wants_rows`, the answer is None in a pipeline, where
+    nobody waits for it."""
 
     statement: bytes
     parameters: Mapping[str, Any]
@@ -57,11 +52,10 @@ class Query:
 
 @dataclass(slots=True)
 class Insert:
-    """An INSERT of one event into the log of `schema`, which may also wake sleeping workers.
+    """An INSERT of one event into the log of `schema`, which also notifies sleeping workers if `rings` is set.
 
-    It rings (notifies them) if `rings` is set. The answer is its rows, or None if there is nothing to read, or in a
-    pipeline, where nobody waits for it. If a trigger has kept the event out, the server raises an error on a cursor,
-    and an adapter gets no row."""
+    The answer is its rows, or None if there is nothing to read, or in a pipeline, where nobody waits for it. If a
+    trigger has kept the event out, the server raises an error on a cursor, and an adapter gets no row."""
 
     schema: str
     parameters: Mapping[str, Any]
@@ -98,9 +92,8 @@ class Insert:
 
 @dataclass(slots=True)
 class Copy:
-    """A COPY of many events into the log of `schema`. The answer is the number of rows.
-
-    The rows are copied into `columns`. A COPY is impossible in a pipeline."""
+    """A COPY of many events into `columns` of the log of `schema`. The answer is the number of rows. A COPY is
+    impossible in a pipeline."""
 
     statement: bytes
     schema: str

@@ -30,7 +30,6 @@ SCOPE_REMEDIES = ("use `with outbox.transaction(conn):`", "use `async with outbo
 
 
 def is_pipelined(conn: AnyConnection) -> bool:
-    """Return True if the psycopg connection is in pipeline mode."""
     # In pipeline mode, COPY is impossible and answers arrive later.
     return conn.pgconn.pipeline_status != PipelineStatus.OFF
 
@@ -61,7 +60,6 @@ def refresh_status(conn: Connection[Any]) -> None:
 
 
 async def refresh_status_async(conn: AsyncConnection[Any]) -> None:
-    """Bring the transaction status of an asynchronous psycopg connection up to date."""
     # The function waits for the answers in the connection's pipeline if the status depends on them.
     if is_status_uncertain(conn):
         await sync_pipeline_async(conn)
@@ -76,7 +74,6 @@ def sync_pipeline(conn: Connection[Any]) -> None:
 
 
 async def sync_pipeline_async(conn: AsyncConnection[Any]) -> None:
-    """Wait for the answers in the pipeline of an asynchronous connection. Raise an error among them."""
     if is_pipelined(conn):
         async with conn.pipeline():
             pass

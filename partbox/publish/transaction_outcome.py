@@ -1,17 +1,9 @@
 """Report the end of a transaction, by which hooks and embedded workers are called.
 
-psycopg and asyncpg do not report how a transaction ended, but `outbox.transaction(conn)` does. At the end, it must know
-which batches were undone by a rollback to a savepoint, whether psycopg, SQLAlchemy or plain SQL made the savepoint.
-Each batch therefore appends its number to a setting that is local to the transaction. PostgreSQL reverts the setting
-together with the savepoint, and the setting is read just before the commit. This costs one statement per batch and one
-per commit, and only if there are after_commit or after_rollback hooks. The setting grows by a few characters per batch,
-which becomes noticeable at ten thousand batches in one transaction. Two alternatives were rejected. A query for the
-events would need an index on their ids and a privilege that publishers do not have. psycopg's own savepoint counter is
-private, and does not count savepoints made in SQL.
-
-A COMMIT that was sent but not answered, because the request was cancelled or the connection lost, may have succeeded:
-PostgreSQL does not stop for a client that has gone. Neither kind of hook is called for its batches, and a warning is
-logged."""
+psycopg and asyncpg do not report how a transaction ended, but `outbox.transaction(conn)` does. Each batch appends its
+number to a setting that is local to the transaction. PostgreSQL reverts the setting with a rollback to any savepoint.
+The setting is read just before the commit, and shows which batches were undone. If the answer to the COMMIT is lost,
+the outcome is unknown: no hook is called, and a warning is logged."""
 
 import inspect
 import logging
@@ -32,30 +24,23 @@ EndCallback = Callable[[], Any]
 class EndReporter(Protocol):
     """An object that calls functions after a transaction was committed or rolled back.
 
-    It is the part of the adapter protocol that hooks need. `on_commit` calls if the writes before the registration are
-    committed, and `on_rollback` if they are rolled back, to a savepoint or entirely. Neither calls if the outcome is
-    unknown."""
+    `on_commit` calls if the writes before the registration are committed, and `on_rollback` if they are rolled back, to
+    a savepoint or entirely. Neither calls if the outcome is unknown."""
 
     def savepoint_mark(self) -> int | None:
-        """Return a number to store in the transaction, so that its rollback to a savepoint is noticed, or None.
-
-        It is the number of the batch, and is appended to the transaction's setting before the batch's calls are
-        registered. None means that no mark is needed."""
+        """Return a number to store in the transaction, so that its rollback to a savepoint is noticed, or None if no
+        number is needed. It is appended to the transaction's setting before the batch's calls are registered."""
 
     def on_commit(self, call: EndCallback) -> None: ...
 
     def on_rollback(self, call: EndCallback) -> None: ...
 
     def wake_after_commit(self, call: EndCallback) -> None:
-        """Wake embedded workers by `call` once after the transaction commits.
-
-        However often `call` was registered, it is called once. Savepoints do not matter."""
+        """Call `call` once after the commit, however often it was registered. Savepoints do not matter."""
 
 
 class Outcome(Enum):
-    """The outcome of a transaction: committed, rolled back, or unknown.
-
-    It is unknown if the answer to the COMMIT was lost."""
+    """The outcome of a transaction. It is unknown if the answer to the COMMIT was lost."""
 
     COMMITTED = auto()
     ROLLED_BACK = auto()
@@ -63,10 +48,8 @@ class Outcome(Enum):
 
 
 class TransactionEnd:
-    """A collector of the calls to make at the end of a transaction.
-
-    It serves transactions whose savepoints no library tracks. The transaction counts as rolled back unless
-    `note_commit` says that COMMIT is the next statement."""
+    """A collector of the calls to make at the end of a transaction whose savepoints no library tracks. The transaction
+    counts as rolled back unless `note_commit` says that COMMIT is the next statement."""
 
     def __init__(self) -> None:
         self._marks = 0
@@ -77,6 +60,11 @@ class TransactionEnd:
     @property
     def has_marks(self) -> bool:
         """True if the numbers of the transaction's published batches must be read before the commit."""
+        # The marks cost one statement per batch and one per commit, and only if there are after_commit or
+        # after_rollback hooks. The setting grows by a few characters per batch, which becomes noticeable at ten
+        # thousand batches in one transaction. Two alternatives were rejected. A query for the events would need an
+        # index on their ids and a privilege that publishers do not have. psycopg's own savepoint counter is private,
+        # and does not count savepoints made in SQL.
         # These numbers are the marks.
         return self._marks > 0
 
@@ -88,9 +76,7 @@ class TransactionEnd:
 
     @property
     def has_read_marks(self) -> bool:
-        """True if the batches that savepoints have not undone have been read for the commit.
-
-        Their numbers are the marks."""
+        """True if the numbers of the batches that savepoints have not undone were read for the commit."""
         return self._kept_marks is not None
 
     def savepoint_mark(self) -> int:
@@ -138,6 +124,7 @@ class TransactionEnd:
 
 def warn_unknown_outcome(batches: int, error: BaseException | None) -> None:
     """Log a warning that a COMMIT was not answered, so events may or may not be published."""
+    # The request was cancelled or the connection lost. PostgreSQL does not stop for a client that has gone.
     # `batches` batches of events are affected.
     text = (
         "a COMMIT was cut off before its answer, so nobody knows whether %d %s of events %s published: neither "
@@ -155,9 +142,7 @@ _open_ends: dict[int, tuple[Any, TransactionEnd]] = {}
 
 
 def _unwrap(conn: Any) -> Any:
-    """Return the object that all proxies of a database connection share.
-
-    It is libpq's connection, or else the innermost object."""
+    """Return libpq's connection, which all proxies of a connection share, or else the innermost object."""
     wrapped = getattr(conn, "__wrapped__", None)
     return getattr(conn, "pgconn", None) or (conn if wrapped is None else _unwrap(wrapped))
 

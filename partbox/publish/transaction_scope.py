@@ -29,15 +29,13 @@ _READ_MARKS = Query(statements.published_marks(), {})
 
 
 class Scope:
-    """A context manager, sync and async, that opens a transaction for publishing events.
+    """A context manager, sync and async, that opens a transaction for publishing events and returns its connection.
 
-    Entering it returns the connection.
-
-    The transaction is opened on `conn`, a connection of psycopg or asyncpg without an open transaction, or on a
-    connection of its own to `dsn()`. The transaction is committed unless an exception leaves the block. If PostgreSQL
-    rolled back instead, because a statement had failed, the scope raises PublishError. With `pooler`, no statement is
-    prepared on a connection of its own: behind a transaction pooler, the next transaction might meet another client's
-    prepared statement of the same name."""
+    The transaction is opened on `conn`, a connection of psycopg or asyncpg without an open transaction, or on a new
+    connection to `dsn()`. The transaction is committed unless an exception leaves the block. If PostgreSQL rolled back
+    instead, because a statement had failed, the scope raises PublishError. With `pooler`, no statement is prepared on a
+    new connection: behind a transaction pooler, the next transaction might meet another client's prepared statement of
+    the same name."""
 
     def __init__(self, conn: object, dsn: Callable[[], str], *, pooler: bool = False) -> None:
         # The type is checked on entering the block.

@@ -1,8 +1,5 @@
-"""Convert statements and values into the forms that drivers other than psycopg take.
-
-Ids, times, JSON and arrays are sent as text that PostgreSQL casts. An application can change how its driver sends such
-values (`set_type_codec` of asyncpg, `register_adapter` of psycopg2, the adapters of psycopg). A payload would then be
-encoded twice, or a list would become jsonb."""
+"""Convert statements and values into the forms that drivers other than psycopg take. Ids, times, JSON and arrays are
+sent as text that PostgreSQL casts, because an application can change how its driver sends such values."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +19,8 @@ _ESCAPED = {"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"}
 
 def plain_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Convert ids, times and arrays of SQL parameters to text, for drivers other than psycopg."""
+    # An application can change how its driver sends them (`set_type_codec` of asyncpg, `register_adapter` of psycopg2).
+    # A payload would then be encoded twice, or a list would become jsonb.
     return {
         name: _array_literal(value) if isinstance(value, list) else _plain_value(value)
         for name, value in parameters.items()

@@ -1,23 +1,9 @@
 """Write events into the log: one event by an INSERT, several by an INSERT from JSON, many by COPY.
 
-COPY is used from `COPY_FROM_EVENTS` events or `COPY_FROM_BYTES` bytes on. COPY has the lowest CPU cost per event and
-takes two round trips. A COPY cannot ask whether a worker sleeps, so that question is a third. The INSERT of several
-events takes one round trip. Below two hundred events of 200 bytes, its CPU cost is no higher either. Other ways were
-measured. Single INSERTs in a pipeline cost two to ten times as much, from two events on, and arrays with `unnest`
-hardly less. COPY in the binary format saves a tenth of the server's CPU time and costs psycopg a tenth more. Where COPY
-is impossible, as in a pipeline, a large batch takes several INSERTs of several events.
-
-Delays count from the database's clock. COPY evaluates no expressions, so the clock is read first. A staging table would
-save that round trip, but would cost every publisher a change of the catalog.
-
-Idempotency keys cost no further round trip for a single event, and one round trip for a whole list. The first
-transaction to commit owns a key, and a concurrent transaction with the same key waits for it. In a REPEATABLE READ or
-SERIALIZABLE transaction, PostgreSQL raises a serialization failure if the owner has committed since the transaction's
-snapshot.
-
-A trigger or rule of the application may silently keep a row out of the log. The answer of each statement therefore
-contains the number of written events. If there are too few, the transaction fails, together with everything written for
-the other events."""
+COPY is used from `COPY_FROM_EVENTS` events or `COPY_FROM_BYTES` bytes on. It has the lowest CPU cost per event, and
+takes two round trips, or three to ask whether a worker sleeps. A trigger or rule of the application may silently keep a
+row out of the log, so each answer contains the number of written events. If there are too few, the transaction
+fails."""
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -54,6 +40,11 @@ def write_events(
     schema: str, events: list[Event], batch: list[EventColumns], flag_query: Inquirer | None, *, copies: bool
 ) -> Steps[list[UUID | None]]:
     """Write encoded events into the log. Return their ids, or None for a used idempotency key."""
+    # The INSERT of several events takes one round trip. Below two hundred events of 200 bytes, its CPU cost is no
+    # higher than that of COPY. Other ways were measured. Single INSERTs in a pipeline cost two to ten times as much,
+    # from two events on, and arrays with `unnest` hardly less. COPY in the binary format saves a tenth of the server's
+    # CPU time and costs psycopg a tenth more. Where COPY is impossible, as in a pipeline, a large batch takes several
+    # INSERTs.
     # `batch` has the columns of the events. With `flag_query`, ring (notify) if a worker sleeps. `copies` means that
     # COPY is possible on this connection.
     if len(events) == 1:
@@ -86,6 +77,9 @@ def _write_one(schema: str, event: Event, fields: EventColumns, flag_query: Inqu
 
 def _take_keys(schema: str, events: list[Event]) -> Steps[list[bool]]:
     """Reserve the events' idempotency keys, and return for each event whether it may be published."""
+    # This is one round trip for the whole list. The first transaction to commit owns a key, and a concurrent
+    # transaction with the same key waits for it. In a REPEATABLE READ or SERIALIZABLE transaction, PostgreSQL raises a
+    # serialization failure if the owner has committed since the transaction's snapshot.
     # The answer is True without a key, and for the first event with an unused key.
     first: dict[str, int] = {}
     for place, event in enumerate(events):

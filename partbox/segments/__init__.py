@@ -1,20 +1,8 @@
 """Maintain the segments of the log: make them ahead of need, empty them whole when expired, drop them when empty.
 
 Each step calls one function in the database, in one transaction. Nothing waits for a segment that is in use, because
-all other sessions would queue behind. The step is repeated at the next maintenance.
-
-`record` is partitioned by ranges of ids. Three statements change the partitioning, and their locks determine how:
-
-- Attaching a table locks publishers out of the default segment alone, while that is searched for ids of the new
-  segment. The default segment is normally empty. If it is large, a constraint proves first that it holds none of the
-  ids, and the constraint is validated while publishers go on (see `provisioning`).
-- TRUNCATE locks one segment, but polls lock all of them. So it is requested only when nobody needs the segment any
-  more, after everything that can be done before.
-- DETACH locks the whole log for an instant. So it comes last, one segment at a time. A detached segment is dropped
-  afterwards, which waits for the disk and blocks nobody.
-
-Each step waits at most 25 ms for its first lock, and for no other lock under it.
-"""
+all other sessions would queue behind: a step waits at most 25 ms for its first lock, and for no other lock under it.
+The step is repeated at the next maintenance."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -38,9 +26,8 @@ STATEMENT_TIMEOUT = 30.0  # seconds a statement may take, independent of a worke
 class SegmentReport:
     """The names of log segments (table partitions) that one maintenance run created, emptied and dropped.
 
-    A segment is a partition of the log by ids. The report also has the bytes freed. `archived`: the records that were
-    archived before. `problem`: why the server refused a step, with the remedy. The report is true if any segment was
-    changed."""
+    `freed` is in bytes. `archived` has the records that were archived before. `problem` says why the server refused a
+    step, with the remedy. The report is true if any segment was changed."""
 
     made: tuple[str, ...] = ()
     emptied: tuple[str, ...] = ()

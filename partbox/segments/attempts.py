@@ -26,9 +26,8 @@ def try_step(step: Callable[[], T]) -> T | str:
 
 
 class Attempts:
-    """A series of maintenance steps, each of which runs even if the server refused an earlier one.
-
-    `problem`: why the first refused step was refused, in one line, with the remedy for a full disk."""
+    """A series of maintenance steps, each of which runs even if the server refused an earlier one. `problem` says why
+    the first refused step was refused, in one line, with the remedy for a full disk."""
 
     def __init__(self) -> None:
         self.problem: str | None = None

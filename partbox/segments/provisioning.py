@@ -1,10 +1,4 @@
-"""Make segments ahead of need, and explain the remedy if the server refuses.
-
-A small default segment is searched under a lock, which takes milliseconds. Searching a large one would lock publishers
-out for minutes. So a constraint first keeps the new ids out of the default segment, and is then validated, which locks
-nobody out. After that nothing must be searched. Until the segments exist, drawing one of these ids would fail. The ids
-lie a day ahead, and the next maintenance removes a constraint that a killed process has left, unless it needs the
-constraint itself."""
+"""Make segments ahead of need, and explain the remedy if the server refuses."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -23,6 +17,9 @@ PROOF_TIMEOUT = 6 * 3600.0  # seconds that the search of a large default segment
 
 def make_segments(conn: Conn, dsn: Callable[[], str], settings: Settings) -> tuple[str, ...]:
     """Create the missing segments (table partitions) of the log that will be needed soon. Return their names."""
+    # Attaching a segment locks publishers out of the default segment alone, while that is searched for ids of the new
+    # segment. The default segment is normally empty, and the search of a small one takes milliseconds. The search of a
+    # large one would lock publishers out for minutes, so a constraint proves first that it holds none of the ids.
     # A segment is a partition of the log by ids.
     schema = settings.schema_name
     found, drawn = steps.segments(conn, schema), steps.drawn(conn, schema)
@@ -51,6 +48,10 @@ def _add_segments(conn: Conn, schema: str, segments_to_add: list[IdRange]) -> tu
 
 def _prove_absence(dsn: Callable[[], str], settings: Settings, ids: IdRange) -> bool:
     """Prove that the default segment contains no record with the given ids. Return False if that fails."""
+    # The constraint first keeps new ids out of the default segment, and is then validated, which locks nobody out.
+    # After that nothing must be searched. Until the segments exist, drawing one of these ids would fail. The ids lie a
+    # day ahead, and the next maintenance removes a constraint that a killed process has left, unless it needs the
+    # constraint itself.
     # The proof is a validated constraint.
     schema = settings.schema_name
     with connect.connect(dsn(), lease=PROOF_TIMEOUT, pooler=settings.pooler, name="partbox segments") as conn:
@@ -78,9 +79,7 @@ def refusal_text(problem: str, triggers: Sequence[EventTrigger]) -> str:
 
 
 def trigger_remedy(triggers: Sequence[EventTrigger]) -> str:
-    """Return the remedy for database event triggers that fail while a segment is created.
-
-    They fail because they do not find their tables."""
+    """Return the remedy for event triggers that do not find their tables while a segment is created."""
     commands = ", ".join(f"`alter function {each.function} set search_path = …`" for each in triggers)
     return (
         "segments are made with an empty search_path and as the owner of the log, so let each name its tables with "

@@ -18,10 +18,8 @@ from partbox.text.wording import counted
 
 
 class SegmentRetention(NamedTuple):
-    """A segment (table partition) of the log and the reasons why it is not emptied.
-
-    A segment is a partition of the log by ids. If `record` is set, only the segment's oldest record, with that id, was
-    examined."""
+    """A segment (table partition by ids) of the log and the reasons why it is not emptied. If `record` is set, only the
+    segment's oldest record, with that id, was examined."""
 
     segment: Segment
     holds: list[SegmentHold]
@@ -41,6 +39,8 @@ class SegmentRetention(NamedTuple):
 
 def empty(conn: Conn, settings: Settings, stopped: Callable[[], bool]) -> tuple[tuple[str, ...], int]:
     """Empty every expired segment of the log that no subscription needs. Return their names and the bytes freed."""
+    # TRUNCATE locks one segment, but polls lock all of them. So it is requested only when nobody needs the segment any
+    # more, after everything that can be done before.
     schema, names, freed = settings.schema_name, [], 0
     for segment, by_size in _list_expired(conn, settings):
         if stopped():
@@ -55,14 +55,15 @@ def empty(conn: Conn, settings: Settings, stopped: Callable[[], bool]) -> tuple[
 
 
 def needed(conn: Conn, settings: Settings) -> int:
-    """Return the newest record id in the expired segments, up to which records must be archived. 0 if there are
-    none."""
+    """Return the newest record id in the expired segments, up to which records must be archived, or 0."""
     # Segments expire by age or size.
     return max((each.newest or 0 for each, _ in _list_expired(conn, settings)), default=0)
 
 
 def drop(conn: Conn, settings: Settings) -> tuple[str, ...]:
     """Detach the oldest empty segment (table partition) from the log, drop it and return its name."""
+    # DETACH locks the whole log for an instant, so it is the last step of a maintenance. Dropping the detached segment
+    # waits for the disk and blocks nobody.
     # Only one is detached each time, because that locks the whole log. A detached segment is dropped now, or by a later
     # call, for instance after a kill. If a lock is taken nothing happens.
     schema = settings.schema_name

@@ -1,6 +1,4 @@
-"""The settings: `Settings` declares them, and `load` reads their values and the place of each.
-
-The place with the highest precedence counts (see `precedence`), else the default."""
+"""The settings: `Settings` declares them, and `load` reads their values from the places in `precedence`."""
 
 import os
 import socket
@@ -41,9 +39,8 @@ Routing = Literal["dead", "ignore", "retry"] | Callable[[Any], Any]
 
 
 class Settings(BaseModel):
-    """All settings of partbox as immutable values. Durations are seconds.
-
-    Call `load()` to read the values from keywords, environment and file; the class itself reads none."""
+    """All settings of partbox as immutable values. Durations are seconds. Call `load()` to read the values from
+    keywords, environment and file; the class itself reads none."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -198,43 +195,34 @@ class Settings(BaseModel):
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """The origin of each setting's value by name: "default", "keyword", "PARTBOX_LEASE" and so on.
-
-        The names are the external ones."""
+        """The origin of each setting's value by external name: "default", "keyword", "PARTBOX_LEASE" and so on."""
         return {name: self._origins.get(name, "default") for name in names()}
 
     @property
     def overruled(self) -> Mapping[str, tuple[str, ...]]:
-        """The places whose value of a setting was overruled by a place of higher precedence, by setting name.
-
-        The names are the external ones. The places are in order of precedence."""
+        """The places whose value of a setting was overruled by a place of higher precedence, by external name. The
+        places are in order of precedence."""
         return {name: self._overruled.get(name, ()) for name in names()}
 
     def unroutable_in(self, subscription: str) -> "Routing":
-        """Return the policy of a subscription for events that have no handler.
-
-        It is the setting `on_unroutable`. If that is not set, other subscriptions than `default` ignore such events."""
+        """Return the policy of a subscription for events that have no handler. It is the setting `on_unroutable`. If
+        that is not set, other subscriptions than `default` ignore such events."""
         unsaid = self.origins["on_unroutable"] == "default"
         return "ignore" if unsaid and subscription != "default" else self.on_unroutable
 
     @property
     def on_newer(self) -> "Routing":
-        """The policy for events whose version is newer than the handler's event class.
-
-        The event waits, because it has a handler, unless `on_unroutable` is set to another value than `ignore`."""
+        """The policy for events whose version is newer than the handler's event class. The event waits, unless
+        `on_unroutable` is set to another value than `ignore`."""
         unsaid = self.origins["on_unroutable"] == "default"
         return "retry" if unsaid or self.on_unroutable == "ignore" else self.on_unroutable
 
     def shown(self, name: str) -> str:
-        """Return the value of a setting as text for display, with secrets masked.
-
-        `name` is its external name."""
+        """Return the value of the setting with this external name as text for display, with secrets masked."""
         return _display_value(name, getattr(self, names()[name]))
 
     def replace(self, **keywords: Any) -> "Settings":
-        """Return a copy of the settings with the given values changed. Raise SettingsError if one is invalid.
-
-        An unknown setting raises SettingsError as well."""
+        """Return a copy of the settings with these values changed. Raise SettingsError if one is unknown or invalid."""
         return self._overlay(from_keywords(keywords))
 
     def under(self, flags: Mapping[str, Any]) -> "Settings":
@@ -255,9 +243,8 @@ class Settings(BaseModel):
 def load(*, flags: Mapping[str, Any] | None = None, **keywords: Any) -> Settings:
     """Read all settings from command-line options, keywords, environment variables and the settings file.
 
-    `flags` are the options of a command line. A flag of None means that the option is not given. Raise SettingsError
-    for the first setting that is unknown or invalid, with setting, value, place and remedy. Unknown variables of the
-    environment are ignored; `strays` lists them."""
+    `flags` are the command-line options, where None means not given. Raise SettingsError, with place and remedy, for
+    the first setting that is unknown or invalid. Unknown environment variables are ignored; `strays` lists them."""
     given = {name: value for name, value in keywords.items() if name != "dsn" or value is not None}
     return _merge_sources(*sources(flags or {}, given, names()))
 
@@ -268,9 +255,8 @@ def strays() -> str | None:
 
 
 def names() -> dict[str, str]:
-    """Return a dict from the external name of every setting to its attribute in `Settings`.
-
-    It is in the order of declaration."""
+    """Return a dict from the external name of every setting to its attribute in `Settings`, in the order of
+    declaration."""
     return {field.alias or attribute: attribute for attribute, field in Settings.model_fields.items()}
 
 

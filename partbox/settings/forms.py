@@ -44,9 +44,8 @@ def optional_seconds(value: object) -> object:
 
 
 def schema_name(value: object) -> object:
-    """Return a schema name unchanged. Raise ValueError if PostgreSQL does not accept it.
-
-    It is also refused unless the text of an SQL function can quote it."""
+    """Return a schema name unchanged. Raise ValueError unless PostgreSQL accepts it and the text of an SQL function can
+    quote it."""
     if isinstance(value, str) and (not 0 < len(value.encode()) <= 63 or "\0" in value or value.startswith("pg_")):
         raise ValueError('a schema name has 1 to 63 bytes and does not begin with "pg_"')
     if isinstance(value, str) and re.search(r"[\t\r\n]", value):
@@ -57,8 +56,7 @@ def schema_name(value: object) -> object:
 
 
 def routing(value: object) -> object:
-    """Validate the setting `on_unroutable`, the policy for events without a handler. Raise ValueError if it is
-    invalid."""
+    """Validate the setting `on_unroutable`. Raise ValueError if it is invalid."""
     # The value is returned unchanged. A function may decide for each event.
     if callable(value) or value in ("dead", "ignore", "retry"):
         return value
@@ -76,17 +74,14 @@ def archive_place(value: object) -> object:
 
 
 def environment(value: object) -> object:
-    """Return the name of an environment, such as "production:red", unchanged. Raise ValueError if it is invalid.
-
-    It has the form NAME or NAME:COLOUR."""
+    """Return the name of an environment, NAME or NAME:COLOUR, unchanged. Raise ValueError if it is invalid."""
     if isinstance(value, str) and not re.fullmatch(rf"[^:]{{1,40}}(:({'|'.join(COLOURS)}))?", value):
         raise ValueError(f"use NAME or NAME:COLOUR, up to 40 characters and one of {', '.join(COLOURS)}")
     return value
 
 
 def trace_url(value: object) -> object:
-    """Validate the URL template of a trace, an http(s) URL that contains `{trace_id}`. Raise ValueError if it is
-    invalid."""
+    """Validate the URL template of a trace, an http(s) URL with `{trace_id}`. Raise ValueError if it is invalid."""
     # The value is returned unchanged. Other schemes than http(s) could run a script or lead nowhere.
     if not isinstance(value, str):
         return value

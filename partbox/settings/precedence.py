@@ -1,9 +1,7 @@
-"""The places from which settings are read, in order of precedence.
+"""The places from which settings are read: command-line options, keywords, environment variables and a TOML file.
 
-An option of a command line takes precedence over a keyword, a keyword over an environment variable (`PARTBOX_LEASE`),
-and a variable over the TOML file. The file is the one that `PARTBOX_CONFIG` names, else `partbox.toml` in the current
-folder. Its table `[partbox]` is read, or its top level if there is no such table. Variables that only look like
-settings are listed in one line."""
+The first place that has a value takes precedence. The file is the one that `PARTBOX_CONFIG` names, else `partbox.toml`
+in the current folder. Its table `[partbox]` is read, or its top level if there is no such table."""
 
 import os
 import re
@@ -34,9 +32,8 @@ _OF_SERVICES = re.compile(
 
 
 class SourcedValue(NamedTuple):
-    """The value of a setting and its origin: a file, an environment variable, "keyword", or a command-line option.
-
-    The origin is named as a person would name it."""
+    """The value of a setting and its origin, as a person would name it: a file, an environment variable, "keyword", or
+    a command-line option."""
 
     value: Any
     origin: str
@@ -95,9 +92,8 @@ def _read_utf8(path: Path) -> str:
 
 
 class SortedVariables(NamedTuple):
-    """Environment variables, split into settings and strays (variables that only look like settings).
-
-    `settings` maps a setting to (value, variable). `strays` are the sorted names of variables."""
+    """Environment variables, split into settings and strays (variables that only look like settings). `settings` maps a
+    setting to (value, variable). `strays` are the sorted names of variables."""
 
     settings: dict[str, tuple[str, str]]
     strays: list[str]

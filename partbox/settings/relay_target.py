@@ -5,8 +5,7 @@
     to = "kafka://broker:9092"
     topic = "orders"
 
-As a text, for an environment variable, the setting is a JSON list of objects with the same keys.
-"""
+As a text, for an environment variable, the setting is a JSON list of objects with the same keys."""
 
 import json
 import re
@@ -26,11 +25,10 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,60}")
 
 
 class RelayTarget(BaseModel):
-    """A target to which `partbox relay` sends events: a URL, and the event types that are sent there.
+    """A target to which `partbox relay` sends events: the URL `to`, and the event types that are sent there.
 
-    `to` is the URL. `types` may be `"*"`, which stands for all types without another target. `topic` is a template;
-    None stands for the default one. `secret` signs the requests of a webhook. `name` is the handler in logs and
-    metrics, by default the scheme of the URL."""
+    The type `"*"` stands for all types without another target. `topic` is a template; None stands for the default one.
+    `secret` signs the requests of a webhook. `name` is the handler in logs and metrics, by default the URL's scheme."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, str_strip_whitespace=True)
 
@@ -117,7 +115,6 @@ def _target(number: int, value: object) -> RelayTarget:
 
 
 def _fault_text(error: Mapping[str, Any]) -> str:
-    """Describe why a relay target is invalid, without secrets."""
     # The text follows "target 2". Only values that are no secret are quoted.
     key = str(error["loc"][0]) if error["loc"] else ""
     match error["type"]:

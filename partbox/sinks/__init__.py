@@ -1,7 +1,5 @@
-"""Sinks of events for brokers, webhooks and files (`Sink`), and sinks of dead events (`dead`).
-
-A sink is a batch handler. An event counts as handled when the broker has acknowledged it. Each kind of broker has a
-module and an extra of its own, which is loaded with the first sink of that kind."""
+"""Sinks of events for brokers, webhooks and files (`Sink`), and sinks of dead events (`dead`). A sink is a batch
+handler, and an event counts as handled when the broker has acknowledged it."""
 
 from importlib import import_module
 from typing import Any, Final
@@ -37,10 +35,10 @@ SHOWN: Final = "kafka://…, amqp://…, nats://…, redis://…, https://…, s
 
 
 def sink_of(url: str, topic: str | None = None, secret: str | None = None) -> Sink:
-    """Create the sink (a sender to another system) for a URL. Raise SettingsError if that fails.
-
-    `topic` is the template for topics. `secret` signs webhook requests, and other sinks ignore it. The error, in one
-    line, says that the URL names no sink or that the sink's extra is not installed."""
+    """Create the sink (a sender to another system) for a URL. `topic` is the template for topics, and `secret` signs
+    the requests of webhooks. Raise SettingsError if the URL names no sink or the sink's extra is not installed."""
+    # The error is in one line. The module of a kind of broker needs an extra of its own, so it is loaded with the first
+    # sink of that kind.
     try:
         scheme = urlsplit(url).scheme
     except ValueError as error:

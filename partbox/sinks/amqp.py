@@ -1,7 +1,5 @@
-"""RabbitMQ sink, by aio-pika: `amqp://USER:PASSWORD@HOST/VHOST`, `amqps://…`.
-
-`?exchange=NAME` selects an exchange other than the default one, where the topic is the name of a queue. Messages are
-persistent, confirmed and mandatory: a message that no queue would get comes back as an error."""
+"""RabbitMQ sink, by aio-pika: `amqp://USER:PASSWORD@HOST/VHOST?exchange=NAME`, `amqps://…`. Messages are persistent,
+confirmed and mandatory: a message that no queue would get comes back as an error."""
 
 import asyncio
 import re
@@ -28,8 +26,8 @@ BLOCKED: Final = "RabbitMQ blocks publishers: it is out of memory or disk (`rabb
 class RabbitSink(Sink):
     """A sink that sends events to a RabbitMQ exchange, with the topic as routing key.
 
-    The exchange "" is the default one. Each CloudEvents attribute is an application property with the name from the
-    AMQP binding: `cloudEvents:id` and so on. The event id is the message id too."""
+    The exchange "" is the default one, where the topic is the name of a queue. Each CloudEvents attribute is an
+    application property, named by the AMQP binding: `cloudEvents:id` and so on. The event id is the message id too."""
 
     def __init__(self, url: str, topic: str = DEFAULT, *, exchange: str = "", **options: Any) -> None:
         super().__init__(topic, **options)
@@ -40,7 +38,6 @@ class RabbitSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "RabbitSink":
-        """Create a RabbitMQ sink from a URL such as `amqp://USER:PASSWORD@HOST/VHOST?exchange=NAME`."""
         parts = urlsplit(url)
         if not parts.hostname:
             raise SettingsError(f"{masked_url(url)!r} names no host: write amqp://USER:PASSWORD@HOST/VHOST")
@@ -52,22 +49,18 @@ class RabbitSink(Sink):
         return cls(urlunsplit(parts._replace(query=urlencode(query))), topic, exchange=exchange)
 
     def check(self) -> None:
-        """Check that the RabbitMQ client library, exchange and queue exist. Raise SettingsError if one is missing.
-
-        This check is for the start. The queue is checked for a fixed topic."""
+        """Raise SettingsError if the client library, the exchange, or the queue of a fixed topic is missing."""
         library("aio_pika", "rabbitmq")
         if (self._exchange_name or self.topic.fixed) and (missing := broker_answer(self._find_missing())):
             raise SettingsError(missing)
 
     @property
     def trouble(self) -> str:
-        """The reason why RabbitMQ blocks publishers because of an alarm, else an empty text.
-
-        RabbitMQ sends no answer meanwhile."""
+        """The reason why RabbitMQ blocks publishers because of an alarm, else an empty text."""
+        # RabbitMQ sends no answer meanwhile.
         return BLOCKED if _is_blocked(self._connection) else ""
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Send all messages to RabbitMQ at once, and wait until it has confirmed or refused each."""
         try:
             exchange = await self._connect()
         except OSError as error:
@@ -97,13 +90,11 @@ class RabbitSink(Sink):
             return self._exchange
 
     async def _drop_connections(self, generation: int) -> None:
-        """Close the RabbitMQ connection of this generation, unless RabbitMQ blocks it."""
         # RabbitMQ does not see that a blocked connection is closed, and would pay in memory for each new one.
         if not _is_blocked(self._connection):
             await super()._drop_connections(generation)
 
     async def _open_exchange(self) -> tuple[Any, Any]:
-        """Connect to RabbitMQ and open the exchange."""
         # The connection is stored only when it is open, because a connection that is closed while it opens would stay
         # open.
         connection = self._make_connection()
@@ -202,6 +193,5 @@ def _is_blocked(connection: Any) -> bool:
 
 
 class ChannelRefused(ValueError):
-    """An error for all messages on a channel that RabbitMQ closed.
-
-    The retry sends each message alone, which shows the message that caused it."""
+    """An error for all messages on a channel that RabbitMQ closed. The retry sends each message alone, which shows the
+    message that caused it."""

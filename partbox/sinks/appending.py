@@ -1,8 +1,7 @@
 """Appending of whole lines to a file or to standard output: either all lines arrive or none.
 
-`write` may write a part only, on a full disk or at a file's size limit. A torn line would swallow the next one, so the
-written part is cut off again. Processes append one at a time, under a lock on the file that forked processes do not
-share in the way they share standard output. Without the lock, the cut could hit the line of another process."""
+`write` may write only a part, for example on a full disk. The part is cut off again, because a torn line would swallow
+the next one. Processes append under a lock, so that the cut does not hit the line of another process."""
 
 import errno
 import os
@@ -49,6 +48,7 @@ def append_to_stdout(lines: bytes) -> None:
 @contextmanager
 def _lock_file(handle: int) -> Iterator[None]:
     """Keep other threads and processes from appending to this file or pipe."""
+    # Forked processes share standard output, but not this lock.
     # Writes of more than a page to a pipe are not atomic.
     # Windows has no fcntl, and runs no worker.
     import fcntl
@@ -84,10 +84,9 @@ def _write_all(handle: int, lines: bytes, *, synced: bool) -> None:
 
 
 def _truncate_written(handle: int, written: int) -> None:
-    """Remove the last `written` bytes from a file after a failed write.
-
-    They stay if a process without the lock has written since. Pipes cannot be cut, nor can append-only files. In
-    such a file the next line begins with a line break."""
+    """Remove the last `written` bytes from a file after a failed write."""
+    # The bytes stay if a process without the lock has written since. Pipes cannot be cut, nor can append-only files. In
+    # such a file the next line begins with a line break.
     with suppress(OSError):
         end = os.lseek(handle, 0, os.SEEK_CUR)
         if written and os.fstat(handle).st_size == end:

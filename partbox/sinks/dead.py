@@ -24,9 +24,8 @@ SCHEMES = "file:PATH (JSON lines), stdout:, http://… or https://…"
 
 
 def build_dead_sender(url: str) -> DeadEventSender:
-    """Return the function that sends dead events to a URL. Raise SettingsError if the URL is invalid.
-
-    The error is in one line."""
+    """Return the function that sends dead events to a URL. Raise SettingsError if the URL is invalid."""
+    # The error is in one line.
     parts = urlsplit(url)
     check_ports(url)
     plain = not (parts.netloc or parts.query or parts.fragment)
@@ -46,23 +45,20 @@ def _line(event: DeliveredEvent, error: str) -> bytes:
 
 
 def _post(url: str, event: DeliveredEvent, error: str) -> None:
-    """Send a dead event and its error as JSON by HTTP POST. Any answer but 2xx is an error."""
     headers = {"Content-Type": "application/json", "Idempotency-Key": idempotency_key(event)}
     post(url, document(event, error), headers, TIMEOUT)
 
 
 def idempotency_key(event: DeliveredEvent) -> str:
-    """Return the event's idempotency key if an HTTP header can hold it, else the event id.
-
-    A header can hold visible ASCII and single spaces."""
+    """Return the event's idempotency key if an HTTP header can hold it, else the event id."""
+    # A header can hold visible ASCII and single spaces.
     key = event.idempotency_key
     return key if key is not None and _HEADER.fullmatch(key) else str(event.event_id)
 
 
 def document(event: DeliveredEvent, error: str) -> bytes:
-    """Return all data of a dead event and its error as one line of JSON.
-
-    A payload that is not JSON is in `payload_base64`."""
+    """Return all data of a dead event and its error as one line of JSON. A payload that is not JSON is in
+    `payload_base64`."""
     return orjson.dumps(
         {
             "record_id": event.id,

@@ -1,8 +1,5 @@
-"""One POST by the standard library, bounded in time and memory, however the other side answers.
-
-A socket's timeout starts again with each byte, so a timer cuts the connection when the time for the whole request is
-over. The body of the answer is not read. Redirections are not followed, because the POST would become a GET of another
-page."""
+"""An HTTP POST by the standard library, bounded in time and memory, however the other side answers. A timer cuts the
+connection when the time for the whole request is over, because a socket's timeout starts again with each byte."""
 
 import socket
 from contextlib import suppress
@@ -17,9 +14,9 @@ SHOWN = 200  # characters of the reason of a refusal
 
 
 def post(url: str, body: bytes, headers: dict[str, str], timeout: float) -> None:
-    """Send an HTTP POST and wait for a 2xx answer. Raise OSError or HTTPException for anything else.
-
-    No answer within `timeout` seconds is an error too."""
+    """Send an HTTP POST and wait for a 2xx answer. Raise OSError or HTTPException for any other answer, and for none
+    within `timeout` seconds."""
+    # The body of the answer is not read, because it may be of any size.
     connections = _Connections()
     timer = Timer(timeout, connections.cut)
     timer.daemon = True
@@ -40,9 +37,8 @@ def post(url: str, body: bytes, headers: dict[str, str], timeout: float) -> None
 
 
 class _PlainConnection(HTTPConnection):
-    """An HTTP connection that another thread can cut.
-
-    It keeps a second handle of its socket for that, because TLS takes the first handle away."""
+    """An HTTP connection that another thread can cut. It keeps a second handle of its socket for that, because TLS
+    takes the first handle away."""
 
     handle: socket.socket | None = None
     is_cut: Event
@@ -56,9 +52,7 @@ class _PlainConnection(HTTPConnection):
 
 
 class _TlsConnection(HTTPSConnection, _PlainConnection):
-    """An HTTPS connection that another thread can cut, by a second handle of its socket.
-
-    TLS starts after `_PlainConnection.connect`."""
+    """An HTTPS connection that another thread can cut. TLS starts after `_PlainConnection.connect`."""
 
 
 class _Connections(HTTPHandler, HTTPSHandler, HTTPRedirectHandler):

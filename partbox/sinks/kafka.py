@@ -1,10 +1,9 @@
 """Kafka sink, by librdkafka: `kafka://HOST:PORT[,HOST:PORT…]`, with settings of librdkafka as the query.
 
-The producer is idempotent and gapless. librdkafka keeps the order within each partition, and if it cannot deliver a
-message, it fails the messages behind it too. Messages never time out inside librdkafka, because an expired message
-would leave a gap. Instead the producer is discarded with all its messages when the sink's own timeout is over. The
-producer is discarded as well when the broker has refused a message, because a gapless producer sends nothing after
-that."""
+The producer is gapless: if librdkafka cannot deliver a message, it fails the messages behind it too. Messages never
+time out inside librdkafka, because an expired message would leave a gap. Instead the producer is discarded when the
+sink's own timeout is over. It is also discarded when the broker has refused a message, because a gapless producer sends
+nothing after that."""
 
 import asyncio
 import re
@@ -46,16 +45,13 @@ REMEDY: Final = "create it, or let the broker do so (auto.create.topics.enable)"
 
 
 class BatchRefused(ValueError):
-    """An error raised when the broker has refused a whole batch of messages.
-
-    The retry sends each message alone, which shows the message to blame."""
+    """An error for a whole batch of messages that the broker has refused. The retry sends each message alone, which
+    shows the message to blame."""
 
 
 class BrokerErrors:
-    """A callback that keeps the Kafka client's last error about the brokers.
-
-    The client is librdkafka. `trouble` is the last error's text. `fatal` means that the producer is of no use any more.
-    """
+    """A callback that keeps the text of librdkafka's last error about the brokers in `trouble`. `fatal` means that the
+    producer is of no use any more."""
 
     def __init__(self) -> None:
         self.trouble = ""
@@ -66,10 +62,8 @@ class BrokerErrors:
 
 
 class Producer:
-    """A Kafka producer shared by all batches of a sink. Raise SettingsError for a wrong configuration.
-
-    One task polls for delivery reports while any batch waits. It runs in the event loop's own thread, because another
-    thread would wait for the interpreter. A batch is woken when its last message has a result."""
+    """A Kafka producer shared by all batches of a sink. While a batch waits, one task polls for delivery reports in the
+    event loop's own thread. Raise SettingsError for a wrong configuration."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.kafka = library("confluent_kafka", "kafka")
@@ -83,6 +77,8 @@ class Producer:
 
     async def send(self, messages: Sequence[Message]) -> list[Result]:
         """Send messages to Kafka, wait for the delivery reports, and return a result for each, in order."""
+        # The task that polls runs in this thread, because another thread would wait for the interpreter. A batch is
+        # woken when its last message has a result.
         delivery = BatchDelivery(self, messages)
         self._waiting += 1
         try:
@@ -98,9 +94,8 @@ class Producer:
         return results
 
     async def poll_reports(self) -> None:
-        """Process the new Kafka delivery reports once, then yield to other tasks.
-
-        This calls librdkafka's callbacks."""
+        """Process the new Kafka delivery reports once, then yield to other tasks."""
+        # The poll calls librdkafka's callbacks.
         try:
             self.client.poll(0)
         # The producer has failed. The purge gives each waiting message its report.
@@ -157,7 +152,6 @@ class BatchDelivery:
                     break
 
     async def wait_results(self) -> list[Result]:
-        """Wait until every message of the batch has a result, and return the results."""
         if self._pending:
             self._done = asyncio.get_running_loop().create_future()
             await self._done
@@ -193,7 +187,6 @@ class BatchDelivery:
         return result(codes, message.topic, error)
 
     def _on_delivery(self, place: int, error: Any, _: Any) -> None:
-        """Record the delivery report of one message of the batch, by its index."""
         # Called by `poll` in the event loop's thread.
         if error is not None:
             codes = self._producer.kafka.KafkaError
@@ -208,9 +201,7 @@ class BatchDelivery:
 
 
 def result(codes: Any, topic: str, error: Any) -> Result:
-    """Convert a Kafka error into an exception that tells whether sending again helps.
-
-    It is the result of sending the message."""
+    """Convert a Kafka error into the result of a message: an exception that tells whether sending again helps."""
     said = f"Kafka says {error.name()}: {error.str()}"
     match error.code():
         case codes.MSG_SIZE_TOO_LARGE | codes.INVALID_MSG_SIZE | codes.INVALID_MSG | codes.INVALID_RECORD:
@@ -270,9 +261,7 @@ class KafkaSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "KafkaSink":
-        """Create a Kafka sink from a URL such as `kafka://HOST:9092,HOST:9092?sasl.username=…`.
-
-        The query may have any setting of librdkafka but the fixed ones."""
+        # The query may have any setting of librdkafka but the fixed ones.
         parts = urlsplit(url)
         if not parts.netloc or parts.path not in ("", "/"):
             raise SettingsError(
@@ -283,16 +272,13 @@ class KafkaSink(Sink):
         return cls(parts.netloc, topic, config=query_of(url))
 
     def check(self) -> None:
-        """Check the Kafka client library, settings and fixed topic. Raise SettingsError if one is missing or wrong.
-
-        This check is for the start."""
+        """Raise SettingsError if the client library or a fixed topic is missing, or if a setting is wrong."""
         producer, topic = Producer(self._config).client, self.topic.fixed
         if topic is not None and self._lacks_topic(producer, topic):
             raise SettingsError(f"Kafka has no topic {topic!r}: {REMEDY}")
         producer.purge()
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Send all messages to Kafka at once, and return when each is acknowledged or has failed."""
         if self._open is None:
             self._open = Producer(self._config)
         producer = self._open
@@ -305,15 +291,10 @@ class KafkaSink(Sink):
 
     @property
     def trouble(self) -> str:
-        """The text of the last error about the Kafka brokers, or an empty string.
-
-        The error is librdkafka's."""
         return "" if self._open is None else self._open.broker_errors.trouble
 
     async def close(self) -> None:
-        """Discard the messages that are still in the producer, and report them to their senders as failed.
-
-        This is for when the worker ends or the brokers do not answer."""
+        """Discard the messages that are still in the producer, and report them to their senders as failed."""
         producer, self._open = self._open, None
         if producer is not None:
             await producer.purge()

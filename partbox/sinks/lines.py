@@ -1,7 +1,5 @@
-"""Sinks that write JSON lines to standard output or to a file: CloudEvents in structured mode, one on each line.
-
-They show what a relay would send, and feed programs that read files. Lines of several processes do not mix, and a full
-disk tears none (see `appending`)."""
+"""Sinks that write JSON lines to standard output or to a file: CloudEvents in structured mode, one on each line. Lines
+of several processes do not mix, and a full disk tears none (see `appending`)."""
 
 import asyncio
 import os
@@ -42,13 +40,11 @@ class StdoutSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "StdoutSink":
-        """Create the sink that prints events on standard output from its URL `stdout:`."""
         if urlsplit(url)[1:] != ("", "", "", ""):
             raise SettingsError(f"{masked_url(url)!r} says more than stdout: can mean: write stdout: alone")
         return cls(topic)
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Print all messages as lines on standard output in one go."""
         try:
             await asyncio.to_thread(append_to_stdout, b"".join(map(line_of, messages)))
         except OSError as error:
@@ -57,9 +53,8 @@ class StdoutSink(Sink):
 
 
 class FileSink(Sink):
-    """A sink that appends each event as a JSON line to a file. Its URL is `file:PATH`.
-
-    Events are acknowledged when they are on the disk."""
+    """A sink that appends each event as a JSON line to a file. Its URL is `file:PATH`. Events are acknowledged when
+    they are on the disk."""
 
     gapless = True
 
@@ -69,7 +64,6 @@ class FileSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "FileSink":
-        """Create the sink that appends events to a file from a URL such as `file:events.jsonl`."""
         parts = urlsplit(url)
         if not parts.path or parts.netloc or parts.query or parts.fragment:
             raise SettingsError(
@@ -78,16 +72,13 @@ class FileSink(Sink):
         return cls(unquote(parts.path), topic)
 
     def check(self) -> None:
-        """Check that the sink's file can be opened for appending. Raise SettingsError if not.
-
-        This check is for the start."""
+        """Raise SettingsError if the file cannot be opened for appending."""
         try:
             os.close(open_for_append(self._path))
         except OSError as error:
             raise SettingsError(f"events cannot be written to {self._path}: {error.strerror}") from None
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Append all messages as lines to the file in one go, and sync the file to the disk."""
         try:
             await asyncio.to_thread(append, self._path, b"".join(map(line_of, messages)))
         # A full disk or a removed folder is no fault of an event.

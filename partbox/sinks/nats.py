@@ -22,9 +22,8 @@ UNAVAILABLE_CODES: Final = (10005, 10008, 10009, 10010, 10023, 10039, 10076)
 
 
 class NatsSink(Sink):
-    """A sink that sends events to NATS JetStream.
-
-    `servers` are URLs. CloudEvents attributes are headers with the names of the NATS binding: `ce-id` and so on."""
+    """A sink that sends events to NATS JetStream. `servers` are URLs. CloudEvents attributes are headers with the names
+    of the NATS binding: `ce-id` and so on."""
 
     def __init__(self, servers: str | Sequence[str], topic: str = DEFAULT, **options: Any) -> None:
         super().__init__(topic, **options)
@@ -39,7 +38,6 @@ class NatsSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "NatsSink":
-        """Create a NATS sink from a URL such as `nats://HOST:4222,HOST:4222`."""
         parts = urlsplit(url)
         if not parts.netloc or parts.path not in ("", "/"):
             raise SettingsError(f"{masked_url(url)!r} names no servers: write nats://HOST:4222, commas between several")
@@ -47,15 +45,12 @@ class NatsSink(Sink):
         return cls([f"{parts.scheme}://{each}" for each in parts.netloc.split(",")], topic)
 
     def check(self) -> None:
-        """Check the NATS client library and the stream of a fixed topic. Raise SettingsError if one is missing.
-
-        This check is for the start. A stream must take the fixed topic."""
+        """Raise SettingsError if the client library is missing, or if no stream takes a fixed topic."""
         library("nats", "nats")
         if self.topic.fixed and broker_answer(self._lacks_topic(self.topic.fixed)):
             raise SettingsError(_no_stream(self.topic.fixed))
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Send all messages to NATS JetStream at once, and wait until it has answered each."""
         errors = library("nats.errors", "nats")
         try:
             stream = await self._connect()
@@ -110,7 +105,7 @@ class NatsSink(Sink):
             self._refusal.clear()
 
     async def _resend(self, stream: Any, message: Message) -> None:
-        """Send a message to NATS again with the same id, by a call that reports a refusal."""
+        # Unlike `publish_async`, this call reports a refusal.
         await stream.publish(message.topic, message.value, timeout=self._timeout, headers=_headers(message))
 
     async def _connect(self) -> Any:
@@ -129,7 +124,6 @@ class NatsSink(Sink):
         return self._stream
 
     async def _open_connection(self, closed: Callable[[], Coroutine[Any, Any, None]] | None = None) -> Any:
-        """Connect to NATS without automatic reconnecting."""
         # A reconnect would lose the messages in flight silently.
         return await library("nats", "nats").connect(
             self._servers,
@@ -153,7 +147,6 @@ class NatsSink(Sink):
         return False
 
     async def _publish(self, stream: Any, message: Message) -> asyncio.Future[Any]:
-        """Start to publish a message to NATS JetStream, and return a future of its answer."""
         # If the message cannot be sent, the future holds the error.
         headers = _headers(message)
         # The library does not count the headers, and the server closes the shared connection if a message is too large.

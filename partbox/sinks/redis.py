@@ -1,7 +1,7 @@
-"""Redis streams sink, by redis-py: `redis://HOST:PORT/DB`, `rediss://…`, `unix://…`.
+"""Redis streams sink, by redis-py: `redis://HOST:PORT/DB?maxlen=N`, `rediss://…`, `unix://…`.
 
-`?maxlen=N` trims each stream to about N entries. A batch is one transaction (MULTI … EXEC): it is in the streams whole
-and in order, or not at all. Redis keeps acknowledged entries only as well as its `appendfsync` setting says."""
+A batch is one transaction: it is in the streams whole and in order, or not at all. Redis keeps acknowledged entries
+only as well as its `appendfsync` setting says."""
 
 import inspect
 import re
@@ -40,7 +40,6 @@ class RedisSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "RedisSink":
-        """Create a Redis sink from a URL such as `redis://HOST:6379/0?maxlen=100000`."""
         parts = urlsplit(url)
         query = query_of(url)
         text = query.pop("maxlen", None)
@@ -53,9 +52,7 @@ class RedisSink(Sink):
         return cls(plain, topic, maxlen=None if text is None else int(text))
 
     def check(self) -> None:
-        """Check the Redis client library and the URL. Raise SettingsError if one is missing or wrong.
-
-        This check is for the start. The library must understand the URL."""
+        """Raise SettingsError if the client library is missing or does not understand the URL."""
         errors = library("redis.exceptions", "redis")
         pool = self._make_client().connection_pool
         try:
@@ -74,7 +71,6 @@ class RedisSink(Sink):
             raise SettingsError(f"{masked_url(self._url)!r}: {problem}") from None
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Add all messages to their Redis streams in one transaction."""
         errors = library("redis.exceptions", "redis")
         client = self._open = self._open or self._make_client()
         try:
@@ -99,7 +95,6 @@ class RedisSink(Sink):
         return [_result(message, answer) for message, answer in zip(messages, answers, strict=True)]
 
     async def _add_fitting(self, limit: int, client: Any, messages: Sequence[Message]) -> list[Result]:
-        """Add messages to their Redis streams, and refuse those above the size limit for good."""
         # Redis would end the connection at a value that is too large, and the whole batch would be lost.
         results: list[Result] = [RETRY_LATER] * len(messages)
         failed: set[str | None] = set()
@@ -151,7 +146,6 @@ def _fields(message: Message) -> dict[str, str | bytes]:
 
 
 def _transaction_error(error: Exception, errors: Any) -> Exception:
-    """Return the error to raise for a transaction that Redis refused."""
     # Full memory, a replica or a failing disk affects all events, unlike a stream that the user may not write to.
     # The text before names the command, with headers of the event.
     said = str(error).rpartition("caused error: ")[2]

@@ -1,7 +1,6 @@
 """The base of all sinks, which turns events into messages and the broker's answers into outcomes.
 
-**Order.** The events of an aggregate arrive in order if none is sent before those ahead of it have arrived. Most
-brokers may refuse one message and take the next. So a batch is sent in *waves*, each with at most one event of an
+Most brokers may refuse one message and take the next. So a batch is sent in *waves*, each with at most one event of an
 aggregate, and events behind a failed one wait for another batch. A `gapless` sink keeps the order itself and gets the
 whole batch at once."""
 
@@ -50,9 +49,8 @@ T = TypeVar("T")
 
 
 class Sink:
-    """The base class of sinks: handlers that send events to another system, such as a message broker.
-
-    A subclass implements `send`, and may implement `check` and `close`.
+    """The base class of sinks: handlers that send events to another system, such as a message broker. A subclass
+    implements `send`, and may implement `check` and `close`.
 
         class Printer(Sink):
             async def send(self, messages):
@@ -63,8 +61,8 @@ class Sink:
         outbox.on("OrderPlaced")(Printer())
 
     `topic` is a template (see `Topic`), and `source` is the CloudEvents attribute. After `timeout` seconds without an
-    answer, the broker counts as unreachable. The application makes a sink once, and it is copied to the worker
-    processes before anything is open. A sink connects when it has something to send, and again after `close`."""
+    answer, the broker counts as unreachable. A sink is copied to the worker processes before anything is open. It
+    connects when it has something to send, and again after `close`."""
 
     max_size: ClassVar[int] = 500
     """The maximum number of events in a batch.
@@ -82,9 +80,8 @@ class Sink:
 
     @property
     def per_key(self) -> int | None:
-        """The maximum number of events of one aggregate in a batch, or None for no limit.
-
-        Several would wait for each other, because they are sent in order."""
+        """The maximum number of events of one aggregate in a batch, or None for no limit."""
+        # Several would wait for each other, because they are sent in order.
         return None if self.gapless else 1
 
     def __init__(self, topic: str = DEFAULT, *, source: str = SOURCE, timeout: float = TIMEOUT) -> None:
@@ -93,31 +90,24 @@ class Sink:
         self._timeout = timeout
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Send messages, wait for the broker, and return a result for each, in order.
-
-        A raised exception is the result of all. DownstreamUnavailable means that the broker counts as unreachable: all
-        events wait, and the sink is closed and connects again."""
+        """Send messages, wait for the broker, and return a result for each, in order. A raised exception is the result
+        of all. After DownstreamUnavailable all events wait, and the sink is closed and connects again."""
         raise NotImplementedError
 
     def check(self) -> None:
-        """Check before workers start that the sink can work. Raise SettingsError if it cannot send at all.
-
-        The error names the remedy in one line. It is for a sink by which nothing could ever be sent."""
+        """Check before workers start that the sink can work. Raise SettingsError, with the remedy in one line, if
+        nothing could ever be sent."""
 
     @property
     def trouble(self) -> str:
-        """The client library's error about a broker that does not answer, or an empty string.
-
-        The text is for logs."""
+        """The client library's error about a broker that does not answer, or an empty string. The text is for logs."""
         return ""
 
     async def close(self) -> None:
         """Close all connections to the broker, when the worker ends or a connection does not answer."""
 
     def observed_by(self, name: str, observers: Observers) -> None:
-        """Set the observers that this sink notifies of sent messages, and the handler name it reports.
-
-        The worker calls it before it delivers."""
+        """Set the handler name and the observers of sent messages. The worker calls this before it delivers."""
         self._name, self._observers = name, observers
 
     async def handle(self, events: Sequence[DeliveredEvent]) -> list[object]:
@@ -141,7 +131,6 @@ class Sink:
         return outcomes
 
     def _connect_lock(self) -> asyncio.Lock:
-        """Return the lock that lets only one task connect at a time."""
         # Each event loop has a lock of its own, because a process may run several workers one after the other.
         loop = asyncio.get_running_loop()
         if self._lock is None or self._lock[0] is not loop:
@@ -234,9 +223,7 @@ def _quiet_loggers(extra: str) -> None:
 
 
 def broker_answer(question: Coroutine[Any, Any, T]) -> T | None:
-    """Await a question to the broker, and return its answer or None if there is none now.
-
-    SettingsError passes through."""
+    """Return the broker's answer to a question, or None if there is none now. SettingsError passes through."""
     try:
         return asyncio.run(asyncio.wait_for(question, ANSWER_TIMEOUT))
     except SettingsError:

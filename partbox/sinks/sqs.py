@@ -1,8 +1,5 @@
-"""SQS FIFO queues sink, by boto3: `sqs://REGION`, with credentials as boto3 finds them.
-
-`?endpoint=URL` names another server. The topic is the name of the queue, to which `.fifo` is added if it is missing.
-The message group is the aggregate and the deduplication id is the event id, so SQS keeps the order and drops
-repetitions within five minutes."""
+"""SQS FIFO queues sink, by boto3: `sqs://REGION?endpoint=URL`, with credentials as boto3 finds them. The topic is the
+name of the queue, to which `.fifo` is added if it is missing."""
 
 import asyncio
 import base64
@@ -47,9 +44,11 @@ logging.getLogger("botocore.credentials").setLevel(logging.WARNING)
 class SqsSink(Sink):
     """A sink that sends events to Amazon SQS FIFO queues.
 
-    SQS allows ten attributes for a message: `ce_id` and others are of CloudEvents. The publisher's headers are one JSON
-    object in the attribute `headers`, together with `ce_tenantid`, `ce_idempotencykey` and `ce_dataschema`. The body is
-    the payload. If the payload is not text, the body is its base64 and the attribute `encoding` says so."""
+    The message group is the aggregate and the deduplication id is the event id, so SQS keeps the order and drops
+    repetitions within five minutes. SQS allows ten attributes for a message, such as `ce_id` of CloudEvents. The
+    attribute `headers` is a JSON object of the publisher's headers, `ce_tenantid`, `ce_idempotencykey` and
+    `ce_dataschema`. The body is the payload. If the payload is not text, the body is its base64 and the attribute
+    `encoding` says so."""
 
     # Enough for four batches to keep all connections busy. Waiting for a connection spends the time of the answer.
     max_size = 30
@@ -66,7 +65,6 @@ class SqsSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "SqsSink":
-        """Create an SQS sink from a URL such as `sqs://eu-central-1`, which names the region."""
         parts = urlsplit(url)
         if not parts.netloc or parts.path not in ("", "/"):
             raise SettingsError(
@@ -75,9 +73,7 @@ class SqsSink(Sink):
         return cls(parts.netloc, topic, endpoint=query_of(url, ("endpoint",)).get("endpoint"))
 
     def check(self) -> None:
-        """Check the SQS client library, credentials and queue of a fixed topic. Raise SettingsError if one is missing.
-
-        This check is for the start."""
+        """Raise SettingsError if the client library, the credentials, or the queue of a fixed topic is missing."""
         session = library("boto3", "sqs").session.Session()
         if session.get_credentials() is None:
             raise SettingsError("sqs: there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
@@ -85,7 +81,7 @@ class SqsSink(Sink):
             raise SettingsError(_no_queue(self.topic.fixed))
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Send messages to SQS in simultaneous requests of up to ten messages, each to one queue."""
+        # Several requests are in flight at once. Each has up to ten messages, of one queue.
         client, loop = await self._connect(), asyncio.get_running_loop()
         queues: dict[str, list[Message]] = {}
         for message in messages:
@@ -100,14 +96,13 @@ class SqsSink(Sink):
         return [results[message.id] for message in messages]
 
     async def close(self) -> None:
-        """Discard the SQS client and the known queues, so that the next send connects again."""
         client, self._open, self._queues = self._open, None, {}
         if client is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             client.close()
 
     async def _connect(self) -> Any:
-        """Return the SQS client, created on first use by a single thread."""
+        # The client is created on first use, by a single thread.
         # Making it takes long, and several threads cannot do so at once.
         async with self._connect_lock():
             if self._open is None:
@@ -183,7 +178,6 @@ def _closed_error(error: BaseException) -> BaseException:
 
 
 def _name(topic: str) -> str:
-    """Return the name of the SQS FIFO queue for a topic."""
     # The name of a FIFO queue ends with `.fifo` and has no other dot.
     return topic if topic.endswith(".fifo") else f"{topic.replace('.', '-')}.fifo"
 
@@ -243,9 +237,9 @@ def _body(message: Message) -> tuple[str, dict[str, str]]:
 
 
 def _group(message: Message) -> str:
-    """Return the SQS message group of an event, which keeps messages of the same key in order.
-
-    It is the aggregate id, its hash if a group's name cannot hold it, or the event id."""
+    """Return the SQS message group of an event, which keeps messages of the same key in order."""
+    # The group is the aggregate id, its hash if a group's name cannot hold it, or the event id if there is no aggregate
+    # id.
     if message.key is None:
         return message.id
     if 0 < len(message.key) <= GROUP and _GROUP.issuperset(message.key):

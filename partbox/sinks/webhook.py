@@ -1,9 +1,7 @@
 """Webhook sink, by httpx2: a POST for each event to `https://…` or `http://…`.
 
 With a secret, requests are signed as Standard Webhooks defines
-(https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md). 2xx is success. 408, 425,
-429 and 5xx are tried again, after `Retry-After` if the answer has it. Other 4xx, 410 included, are final. Redirections
-are not followed."""
+(https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md)."""
 
 import asyncio
 import base64
@@ -42,10 +40,8 @@ logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 
 class WebhookSink(Sink):
-    """A sink that sends events to a URL by HTTP POST.
-
-    At most `connections` requests run at once. `secret` is `whsec_` and base64, as in Standard Webhooks, or None for
-    unsigned requests. CloudEvents attributes are headers named by the HTTP binding: `ce-id` and so on."""
+    """A sink that sends events to a URL by HTTP POST, at most `connections` at once. `secret` is `whsec_` and base64,
+    or None for unsigned requests. CloudEvents attributes are headers named by the HTTP binding: `ce-id` and so on."""
 
     # No more than there are connections, because waiting for a connection spends the time of the answer.
     max_size = 20
@@ -61,7 +57,6 @@ class WebhookSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str, secret: str | None = None) -> "WebhookSink":
-        """Create a webhook sink from an http or https URL. `secret` signs the requests."""
         parts = urlsplit(url)
         if not parts.hostname:
             raise SettingsError(f"{masked_url(url)!r} names no host: write such as https://example.org/hooks")
@@ -71,13 +66,10 @@ class WebhookSink(Sink):
         return cls(url, topic, secret=secret)
 
     def check(self) -> None:
-        """Check that the HTTP client library for webhooks is installed. Raise SettingsError if it is missing.
-
-        This check is for the start."""
+        """Raise SettingsError if the HTTP client library for webhooks is not installed."""
         library("httpx2", "webhook")
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Post all messages at once, within the sink's limit of connections."""
         if self._open is None:
             self._open = self._make_client()
         client = self._open
@@ -149,6 +141,8 @@ async def _read_beginning(answer: Any) -> bytes:
 
 def _result(answer: Any, body: bytes) -> Result:
     """Convert a webhook's HTTP response into None for success, or an error, retryable or final."""
+    # 2xx is success. 408, 425, 429 and 5xx are tried again, after `Retry-After` if the answer has it. Other 4xx, 410
+    # included, are final.
     # A redirection counts as a wrong setting.
     status = answer.status_code
     if 200 <= status < 300:

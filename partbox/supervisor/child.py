@@ -49,9 +49,8 @@ _signal_mask = threading.local()
 
 @dataclass(slots=True)
 class Job:
-    """The parameters that a supervisor passes to a worker process, such as settings and handlers.
-
-    The subscription is one of them. Dill pickles a job, including handlers defined in `__main__`."""
+    """The parameters that a supervisor passes to a worker process, such as settings, handlers and the subscription.
+    Dill pickles a job, including handlers defined in `__main__`."""
 
     settings: Settings
     load: Callable[[], tuple[Handlers, Codecs]]
@@ -101,7 +100,7 @@ def _release_signals() -> None:
 
 
 def _forget_signals() -> None:
-    """Restore the default actions of stop signals in a process forked by a handler."""
+    # The default actions of stop signals are restored in a process that a handler has forked.
     # A signal to that process must not stop the worker.
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
@@ -153,7 +152,7 @@ def _run_worker(job: Job, slot: Slot, cells: Any, parent: int) -> int:
 
 
 def _enter_lifespan(worker: Worker, slot: Slot) -> None:
-    """Run the startup code of the application's lifespan."""
+    # This runs the startup code of the application's lifespan.
     # `CancelledError` is raised if a stop came meanwhile, which cancels an async lifespan.
     if not worker.lifespan.exists:
         return
@@ -174,9 +173,8 @@ def _enter_lifespan(worker: Worker, slot: Slot) -> None:
 
 
 def _deliver(worker: Worker, job: Job, slot: Slot, parent: int) -> int:
-    """Deliver events until the worker must end, and return the exit code of the process.
-
-    It ends when it is stopped, fails or hangs, or its supervisor is gone."""
+    # The worker ends when it is stopped, fails or hangs, or its supervisor is gone. The result is the exit code of the
+    # process.
     worker.start()
     while not (slot[STOPPING] or worker.is_stuck) and worker.failure is None and os.getppid() == parent:
         time.sleep(PARENT_CHECK_INTERVAL)

@@ -1,8 +1,7 @@
 """Retries of the step by which a node joins its database.
 
 A node with one database does not start without it: nothing could be done, and most likely the DSN is wrong. With
-several databases, one that cannot be worked for must not delay the others, and is tried again while the node runs. The
-server may be away, or the schema may be missing or too old, and an operator may run `partbox init` or `migrate`."""
+several databases, an unusable database must not delay the others, and is tried again while the node runs."""
 
 import logging
 import time
@@ -22,10 +21,9 @@ STEADY_JOIN = 10.0  # seconds; a shorter join does not reset the pause before th
 
 
 class DatabaseRetry:
-    """A retrying connector to the database of one node, with pauses between failed tries.
-
-    One thread tries, and any thread may read the state. `enter` connects and checks, and raises if the database is
-    unusable. `error` is the error of the last try."""
+    """A retrying connector to the database of one node, with pauses between failed tries. One thread tries, and any
+    thread may read the state. `enter` connects and checks, and raises if the database is unusable. `error` is the error
+    of the last try."""
 
     def __init__(self, enter: Callable[[], None], subscription: str) -> None:
         self._enter = enter
@@ -53,6 +51,8 @@ class DatabaseRetry:
 
     def try_join(self) -> None:
         """Connect to the database and check it, once; log an error instead of raising it."""
+        # The server may be away, or the schema may be missing or too old, and an operator may run `partbox init` or
+        # `migrate`.
         # An error is logged if it differs from the last one, and the end of a problem is logged too.
         self.is_trying = True
         try:

@@ -1,14 +1,10 @@
 """A worker inside an application: the threads of a worker process, and a thread for its membership.
 
 No supervisor stands behind an embedded worker. A handler that blocks the interpreter delays the worker's own
-heartbeats, no handler is killed for running too long, and a crash takes the application down. If the worker neither
-reads nor saves although its membership reaches the database, its lease is left to end, and the worker joins again when
-it reads.
+heartbeats, no handler is killed for running too long, and a crash takes the application down.
 
 `async with` runs async handlers in the loop that enters it. Nothing else depends on that loop: the lease, reading and
-saving have threads, so an application that computes delays handlers and loses nothing. Start and stop run in a thread
-too, because handlers must end in the loop meanwhile. Even if the entering or leaving task is cancelled, it waits for
-that thread."""
+saving have threads, so an application that computes delays handlers and loses nothing."""
 
 import asyncio
 import logging
@@ -52,9 +48,8 @@ _NOT_RUNNING = {
 
 
 class EmbeddedWorker:
-    """A worker that delivers events in threads of the application's own process.
-
-    Use it by `with`, `async with`, or `start()` and `stop()`. It starts once."""
+    """A worker that delivers events in threads of the application's own process. Use it by `with`, `async with`, or
+    `start()` and `stop()`. It starts once."""
 
     def __init__(  # noqa: PLR0913  each comes from elsewhere
         self,
@@ -137,9 +132,7 @@ class EmbeddedWorker:
         self._state = "started"
 
     def stop(self) -> None:
-        """Stop delivering events: finish running handlers, and release all partitions.
-
-        The worker also leaves the lifespan and the cluster of workers.
+        """Stop delivering events: finish running handlers, release all partitions, leave the lifespan and the cluster.
 
         Stopping twice, or before a start, is fine. Does nothing in a process that was forked meanwhile, because the
         worker runs in the process that started it. Raises `PartboxError` in the event loop that runs the handlers.
@@ -170,22 +163,19 @@ class EmbeddedWorker:
             raise self._worker.lifespan.error
 
     def wake(self) -> None:
-        """Have the worker look for new events at once, without waiting for its next poll.
-
-        Does nothing before the start and after the stop."""
+        """Have the worker look for new events at once, without waiting for its next poll. Does nothing before the start
+        and after the stop."""
         if self._is_running_here:
             self._worker.wake()
 
     def wait_until_empty(self, timeout: float) -> bool:
-        """Wait for up to `timeout` seconds until all events are delivered. Return True if so.
+        """Wait for up to `timeout` seconds until all events are delivered. Return True if so. Dead, discarded and
+        scheduled events are not counted, but a scheduled event is waited for if it is due within 2 s.
 
-        Dead, discarded and scheduled events are not counted.
-
-        A scheduled event is waited for if it is due within 2 s. Returns False as soon as none of the remaining events
-        can run in time: its next attempt is later, it is behind a dead event, or the subscription is paused. Returns
-        False at once if `enabled` is false. Waits on while the database cannot be reached. Raises `PartboxError` unless
-        the worker runs, and in the event loop that runs its handlers. Raises the worker's error if the worker has
-        failed."""
+        Returns False as soon as none of the remaining events can run in time: its next attempt is later, it is behind a
+        dead event, or the subscription is paused. Returns False at once if `enabled` is false. Waits on while the
+        database cannot be reached. Raises `PartboxError` unless the worker runs, and in the event loop that runs its
+        handlers. Raises the worker's error if the worker has failed."""
         if self._pid != os.getpid():
             raise PartboxError(
                 "this worker runs in the process that forked this one: make a new one by outbox.worker()"
@@ -213,9 +203,9 @@ class EmbeddedWorker:
             self._beat_asked.clear()
 
     def _update_vouched(self, steady_seconds: float) -> None:
-        """Decide whether the lease of this worker is renewed.
-
-        It is renewed only while the worker reads or saves events, or a handler runs."""
+        # The lease of this worker is renewed only while the worker reads or saves events, or a handler runs. If it
+        # neither reads nor saves although its membership reaches the database, its lease is left to end, and the worker
+        # joins again when it reads.
         if self._loop.ended and self._state == "started" and self._worker.failure is None:
             self._worker.fail(PartboxError(_LOOP_ENDED))
         now = boottime()
@@ -266,10 +256,10 @@ def _running_loop() -> asyncio.AbstractEventLoop:
 
 
 async def run_in_thread(work: Callable[[], None], cancelled: Callable[[], None] | None = None) -> None:
-    """Run `work` in a new thread and await its end.
-
-    The executor's threads may all be busy or gone. If the waiting task is cancelled, `cancelled` is called, and the
+    """Run `work` in a new thread and await its end. If the waiting task is cancelled, `cancelled` is called, and the
     task waits all the same, because `work` uses its objects."""
+    # The executor's threads may all be busy or gone. Start and stop of a worker run in a thread, because handlers must
+    # end in the loop meanwhile.
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 

@@ -1,7 +1,4 @@
-"""The foreground of a command: signals, notifications to a service manager, `--until-empty`, and the exit status.
-
-Of several databases, all that can be worked for at the start are. If there is none, that is an error, as it is for a
-single database: nothing would be done, and the user sees at once that the DSNs are wrong."""
+"""The foreground of a command: signals, notifications to a service manager, `--until-empty`, and the exit status."""
 
 import signal
 import threading
@@ -21,6 +18,8 @@ CHECK_INTERVAL = 0.2  # seconds
 
 def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
     """Run supervisors until a signal stops them or all events are delivered. Return the exit status, 0 or 1."""
+    # With several databases, all that are usable at the start are worked for. If there is none, that is an error, as it
+    # is for a single database: nothing would be done, and the user sees at once that the DSNs are wrong.
     # A second signal ends them at once. The status is 1 if a supervisor failed or `until_empty` ends with undelivered
     # events. Errors of `Supervisor.start` are raised, or `PartboxError` if none of several databases is usable; none is
     # left running then.
@@ -47,7 +46,7 @@ def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
 def _wait_for_end(
     supervisors: Sequence[Supervisor], until_empty: bool, signalled: SignalFlag, systemd: SystemdService
 ) -> bool:
-    """Wait until the supervisors end, a signal arrives, or all events are delivered."""
+    # The wait ends when the supervisors end, a signal arrives, or all events are delivered.
     # Returns False if `until_empty` ends with undelivered events.
     emptying = UntilEmpty(supervisors)
     while not all(supervisor.is_gone for supervisor in supervisors):
@@ -73,7 +72,7 @@ def _stop(supervisors: Sequence[Supervisor]) -> None:
 
 @contextmanager
 def _handle_signals(supervisors: Sequence[Supervisor]) -> Iterator[SignalFlag]:
-    """Install signal handlers that stop the supervisors, softly at first and at once the second time."""
+    # Signals stop the supervisors, softly at first and at once the second time.
     # The signals are SIGTERM and SIGINT. SIGHUP always stops softly, as a closing terminal sends it twice. Nothing is
     # done outside the main thread.
     signalled = SignalFlag()

@@ -25,15 +25,12 @@ VERSION: Final = version("partbox")
 
 
 def _preparation_data(name: str) -> dict[str, Any]:
-    """Return the data for a spawned process before its imports, with `sys.path` as partbox was found."""
     # Multiprocessing sends the data. `PATH` is the path by which partbox was found, and it replaces `sys.path`.
     return {**spawn.get_preparation_data(name), "sys_path": [*PATH]}
 
 
 class _Popen(popen_spawn_posix.Popen):  # type: ignore[misc]
-    """A spawned process that imports modules by the path on which partbox was found.
-
-    The application may have changed its path since."""
+    """A spawned process that imports modules by the path on which partbox was found."""
 
     # The inherited function with another `spawn` among its globals. Neither `sys.path` nor the module may be changed
     # even for some milliseconds, because other threads of the application import and spawn meanwhile.
@@ -45,9 +42,7 @@ class _Popen(popen_spawn_posix.Popen):  # type: ignore[misc]
 
 
 class SpawnedWorker(SpawnProcess):  # type: ignore[misc]
-    """A spawned process that can import partbox even if the application has changed `sys.path`.
-
-    It imports partbox by `PATH`, the original import path."""
+    """A spawned process that imports partbox by `PATH`, even if the application has changed `sys.path`."""
 
     @staticmethod
     def _Popen(process: SpawnProcess) -> _Popen:
@@ -55,10 +50,8 @@ class SpawnedWorker(SpawnProcess):  # type: ignore[misc]
 
 
 class _Pickler(ForkingPickler):  # type: ignore[misc]
-    """A multiprocessing pickler that pickles event classes of the main program by name.
-
-    By value, as functions are pickled, a class would differ from the class in the program's module, which a worker
-    process runs too, and a Struct cannot be pickled so."""
+    """A multiprocessing pickler that pickles event classes of the main program by name. By value, a class would differ
+    from the class in the program's module, which a worker process runs too, and a Struct cannot be pickled so."""
 
     def reducer_override(self, value: Any) -> Any:
         if not isinstance(value, type) or value.__module__ != "__main__" or not _is_found_by_name(value):
@@ -103,9 +96,8 @@ class PickledJob:
 
 
 class PicklableJob:
-    """A wrapper that pickles a worker's parameters only while the process is spawned.
-
-    It pickles them as a `PickledJob`. Some contents can only be pickled then."""
+    """A wrapper that pickles a worker's parameters, as a `PickledJob`, only while the process is spawned. Some contents
+    can only be pickled then."""
 
     def __init__(self, job: Any) -> None:
         self._job = job

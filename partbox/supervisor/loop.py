@@ -31,16 +31,15 @@ KILL_GRACE = 2.0  # seconds in which the loop must end once all processes are ki
 
 
 class LoopHeartbeat:
-    """The time at which the supervisor's loop last ran a step, by which a hung loop is noticed.
-
-    It is in monotonic seconds. The loop writes it, and any thread may read it."""
+    """The time at which the supervisor's loop last ran a step (monotonic seconds), by which a hung loop is noticed. The
+    loop writes it, and any thread may read it."""
 
     def __init__(self) -> None:
         self.stepped_at = 0.0
         self.is_waiting = False
 
     def note_step(self) -> float:
-        """Record that the supervisor's loop begins a step. Return the time (monotonic seconds)."""
+        """Record and return the time at which the supervisor's loop begins a step (monotonic seconds)."""
         self.stepped_at = time.monotonic()
         return self.stepped_at
 
@@ -61,9 +60,8 @@ class LoopHeartbeat:
 
 
 class Shutdown:
-    """The progress of a node's shutdown, from the request to drain until all processes are killed.
-
-    It takes no lock, because a signal handler may ask for it, having interrupted the holder of any lock."""
+    """The progress of a node's shutdown, from the request to drain until all processes are killed. It takes no lock,
+    because a signal handler may ask for it, having interrupted the holder of any lock."""
 
     def __init__(self) -> None:
         self._kill_at: float | None = None
@@ -74,16 +72,13 @@ class Shutdown:
         return self._kill_at is not None
 
     def ask_to_drain(self, drain_timeout: float) -> None:
-        """Begin a graceful shutdown with a time limit, after which worker processes are killed.
-
-        They have the drain timeout and `DRAIN_GRACE` seconds to end by themselves. A second call changes nothing."""
+        """Begin a graceful shutdown: worker processes are killed after the drain timeout and `DRAIN_GRACE` seconds. A
+        second call changes nothing."""
         if self._kill_at is None:
             self._kill_at = time.monotonic() + drain_timeout + DRAIN_GRACE
 
     def ask_to_kill(self) -> None:
-        """Request that worker processes that still run are killed at once.
-
-        They get no more time to end by themselves."""
+        """Request that worker processes are killed at once, without more time to end by themselves."""
         self._kill_at = 0.0
 
     def note_killed(self) -> None:
@@ -97,16 +92,12 @@ class Shutdown:
 
     @property
     def is_overdue(self) -> bool:
-        """True if the supervisor's loop hangs in a shutdown after all processes were killed.
-
-        It has not ended within `KILL_GRACE` seconds of that."""
+        """True if the supervisor's loop has not ended within `KILL_GRACE` seconds after all processes were killed."""
         return self._killed_at is not None and time.monotonic() - self._killed_at > KILL_GRACE
 
 
 class WakePipe:
-    """A pipe that wakes the supervisor's loop from its wait, usable in signal handlers.
-
-    It takes no lock for this purpose."""
+    """A pipe that wakes the supervisor's loop from its wait. It takes no lock, so signal handlers can use it."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
@@ -138,9 +129,8 @@ class WakePipe:
 
 @dataclass(eq=False)
 class NodeLoop:
-    """The main loop of a supervisor, which watches worker processes and replaces dead ones.
-
-    It also renews their leases. Its thread calls `run`, and any thread may read `failure` and `heartbeat`."""
+    """The main loop of a supervisor, which watches worker processes, renews their leases and replaces dead ones. Its
+    thread calls `run`, and any thread may read `failure` and `heartbeat`."""
 
     _job: Job
     _workers: WorkerPool
@@ -233,7 +223,7 @@ class NodeLoop:
                 self._workers.note_crash(handle)
 
     def _bury(self, victims: list[RegisteredProcess]) -> None:
-        """Free the partitions of dead worker processes, so that others take them at once."""
+        # The partitions of dead processes are freed, so that others take them at once.
         # If this fails, they are free when the leases are over.
         try:
             with self.heartbeat.waiting_for_database():

@@ -1,14 +1,7 @@
 """The membership of a node in the cluster: the rows of its processes, the leases of all nodes, and the plan.
 
-A tick comes with each heartbeat, and whenever something has changed:
-
-1. Renew the rows of all processes that this node vouches for, in one statement. A renewed lease may be trusted until
-   the time at which the statement was *sent*, plus the lease, less a margin. A missing row was buried: its process gets
-   a new identity, and drops everything with the old one.
-2. Observe the other nodes (`PeerMonitor`), and bury instances whose lease is over by the rule of `protocol.lease`. This
-   node watches without a break while its own heartbeats have none.
-3. Plan (`planner`), if something has changed.
-"""
+A tick comes with each heartbeat, and whenever something has changed: it renews the rows of the node's processes,
+observes the other nodes and buries instances whose lease is over, and plans if necessary."""
 
 import logging
 import random
@@ -77,19 +70,12 @@ ROTATION_JITTER = (0.8, 1.2)
 class PeerMonitor:
     """An observer that finds late leases and unowned partitions of all nodes of a subscription.
 
-    With many nodes, the nodes take turns.
-
     Up to `FULL_SHARE_NODES` nodes observe at every heartbeat. More take turns: with 200 nodes, each would otherwise
-    compare 200 leases and 256 owners every second, and the server would spend its time on that. Together they make
-    about `FULL_SHARE_NODES` observations per heartbeat, and each node one in `MAX_ROTATION_LEASES` leases at least. A
-    node that finds something late or amiss, or changes something, observes at every heartbeat.
+    compare 200 leases and 256 owners every second, and the server would spend its time on that. A node that finds
+    something late or amiss, or changes something, observes at every heartbeat.
 
-    An observation returns only late instances. One already late at the last observation would have come back with
-    another heartbeat, so it counts as seen since then. A step of the database's clock does no harm, because a lease
-    must be over by that clock too.
-
-    `late_peers`: since when (monotonic) the heartbeat of each late instance is unchanged. `nodes`: their last number.
-    """
+    `late_peers`: since when (monotonic) the heartbeat of each late instance is unchanged. `nodes`: their number at the
+    last observation."""
 
     _settings: Settings
     _subscription: str
@@ -106,6 +92,9 @@ class PeerMonitor:
 
     def observe(self, conn: Conn) -> MembershipView | None:
         """Query which processes are late with their heartbeat and which partitions lack an owner."""
+        # An observation returns only late instances. An instance that was already late at the last observation would
+        # have come back with another heartbeat, so it counts as seen since then. A step of the database's clock does no
+        # harm, because a lease must be over by that clock too.
         # Only processes of the subscription are queried. It returns None if it is not this node's turn.
         now = time.monotonic()
         if now < self._next_at:
@@ -125,7 +114,9 @@ class PeerMonitor:
         return watch
 
     def _observe_pause(self, watch: MembershipView) -> float:
-        """Return the minimum of seconds until this node observes the others again."""
+        # The result is the minimum of seconds until this node observes the others again. Nodes that take turns make
+        # about `FULL_SHARE_NODES` observations per heartbeat together, and each node one in `MAX_ROTATION_LEASES`
+        # leases at least.
         # 0 means at the next heartbeat.
         if watch.late or watch.unassigned or watch.orphaned or watch.nodes <= FULL_SHARE_NODES:
             return 0.0
@@ -145,10 +136,8 @@ def _rotation(nodes: int, settings: Settings) -> float:
 
 @dataclass(slots=True, eq=False)
 class RegisteredProcess:
-    """A worker process of this node, and its row in the database.
-
-    `vouched`: it works, so its row is inserted or renewed. `is_row_leaving`: the row says that it leaves.
-    `lifespan_row`: the row that shows a process in its lifespan."""
+    """A worker process of this node, and its row in the database. `vouched`: it works, so its row is inserted or
+    renewed. `is_row_leaving`: the row says that it leaves. `lifespan_row`: the row of a process in its lifespan."""
 
     slot: Slot
     pid: int
@@ -164,10 +153,8 @@ class RegisteredProcess:
 
 
 class Membership:
-    """The registration of a node's worker processes in the database, for one subscription.
-
-    It renews leases, detects dead processes of other nodes, and plans the owner of each partition. `lifespan` is the
-    name of the lifespan."""
+    """The registration of a node's worker processes in the database, for one subscription. It renews leases, detects
+    dead processes of other nodes, and plans the owner of each partition. `lifespan` is the name of the lifespan."""
 
     def __init__(
         self,
@@ -197,9 +184,8 @@ class Membership:
         self._peers = PeerMonitor(settings, subscription)
 
     def open(self) -> None:
-        """Connect to the database and check that it is usable. Raises `SchemaError` or `psycopg.Error`.
-
-        Its schema, its cluster and the subscription are checked."""
+        """Connect to the database, and check its schema, its cluster and the subscription. Raises `SchemaError` or
+        `psycopg.Error`."""
         with connect(self._pool.dsn(), lease=self._settings.lease, pooler=self._settings.pooler) as conn:
             migrate.check(conn, self._schema)
             check(conn, self._schema)
@@ -225,6 +211,8 @@ class Membership:
 
     def tick(self, processes: Sequence[RegisteredProcess]) -> float:
         """Renew the leases of this node's processes. Return the seconds until the next call is due."""
+        # A renewed lease may be trusted until the time at which the statement was *sent*, plus the lease, less a
+        # margin. A missing row was buried: its process gets a new identity, and drops everything with the old one.
         # Other nodes are observed, and owners planned, if needed. `psycopg.Error` is raised if the database cannot be
         # reached.
         self._is_renewed = False
@@ -241,9 +229,7 @@ class Membership:
         return min(self._between_beats(), max(0.01, due))
 
     def try_tick(self, processes: Sequence[RegisteredProcess]) -> float:
-        """Run `tick` once, and log a database error instead of raising it. Return the seconds until the next call.
-
-        It renews leases, observes and plans."""
+        """Run `tick`, but log a database error instead of raising it. Return the seconds until the next call."""
         try:
             pause, reached = self.tick(processes), True
         except Error as error:
@@ -321,7 +307,7 @@ class Membership:
         self._last_renewed_at = now
 
     def _check_history(self, renewals: dict[UUID, Renewal]) -> None:
-        """Log an error if the database has lost a heartbeat that it had confirmed."""
+        # An error is logged if the database has lost a heartbeat that it had confirmed.
         # All later commits are then lost too.
         taken = {each: beat.at for each, beat in self._renewals.items() if each in renewals}
         forgotten = [(at, renewals[each].before) for each, at in taken.items() if renewals[each].before < at]
@@ -330,7 +316,7 @@ class Membership:
         self._renewals = renewals
 
     def _mark_leaving(self, conn: Conn, processes: Sequence[RegisteredProcess]) -> None:
-        """Mark processes in the database as leaving if they were asked to end and no longer renew their rows."""
+        # Processes that were asked to end, and no longer renew their rows, are marked as leaving.
         # Such processes are silent or have ended.
         for process in processes:
             if process.leaving and not process.is_row_leaving and process.slot.instance is not None:
@@ -363,7 +349,7 @@ class Membership:
         )
 
     def _note_lifespans(self, conn: Conn, processes: Sequence[RegisteredProcess]) -> None:
-        """Show in the database which processes are still in the application's startup code (lifespan)."""
+        # The database shows which processes are still in the application's startup code (lifespan).
         # Each process that has been there for long gets a row without partitions, to show why no process works.
         now = boottime()
         entered = [each for each in processes if each.lifespan_row and not each.slot.lifespan_seconds(now)]
@@ -384,7 +370,8 @@ class Membership:
                 each.lifespan_row = row
 
     def _watch_peers(self, conn: Conn) -> float:
-        """Observe the other nodes, free the partitions of dead processes, and plan owners."""
+        # This observes the other nodes, frees the partitions of dead processes by the rule of `protocol.lease`, and
+        # plans owners. This node watches without a break while its own heartbeats have none.
         # Returned are the seconds until the next lease may be over, or the next heartbeat is due.
         watch = self._peers.observe(conn)
         if watch is None:
@@ -401,7 +388,7 @@ class Membership:
         return beat_interval(self._peers.nodes, self._settings.heartbeat, self._settings.lease)
 
     def _bury(self, conn: Conn, victims: Sequence[UUID], *, known_dead: bool, left: Set[UUID] = frozenset()) -> None:
-        """Remove ended processes from the database, and log the partitions that this frees."""
+        # Ended processes are removed from the database, and the partitions that this frees are logged.
         # Instances in `left` ended as asked, and do not count as dead.
         gone, freed = instances.bury(conn, self._schema, victims, known_dead=known_dead)
         self._peers.observe_soon()

@@ -29,10 +29,8 @@ HUNG = "a connection hangs, and no lease was renewed until now; it is made anew:
 
 
 class MembershipPool:
-    """A pool of at most two database connections for heartbeats.
-
-    Each is opened with the DSN that is current then and with the options of a worker's connections. Its threads log by
-    the pool's name alone, so the name includes the `database` if there are several."""
+    """A pool of at most two database connections for heartbeats, each opened with the DSN that is current then. Its
+    threads log by the pool's name alone, so the name includes the `database` if there are several."""
 
     def __init__(self, settings: Settings, subscription: str, dsn: Callable[[], str], database: str) -> None:
         self.dsn = dsn
@@ -52,8 +50,7 @@ class MembershipPool:
 
     @contextmanager
     def connection(self) -> Iterator[Conn]:
-        """Lend a tested database connection during the `with` block. Raises `psycopg.Error` if the database cannot be
-        reached."""
+        """Lend a tested connection during the `with` block. Raises `psycopg.Error` if the database is unreachable."""
         conn = self._get_working()
         try:
             yield conn
@@ -69,7 +66,6 @@ class MembershipPool:
         self._statement_limit = max(MIN_STATEMENT_LIMIT, self._lease / LIMITS_PER_LEASE)
 
     def _get_working(self) -> Conn:
-        """Return a connection of the pool that was tested and works."""
         # The pool's own check is not used: it pauses after a broken connection, and always asks the server.
         # All connections that the pool has kept may be broken.
         for _ in range(MAX_CONNECTIONS):
@@ -102,7 +98,7 @@ class MembershipPool:
 
 
 def _has_news(conn: Conn) -> bool:
-    """Return True if data waits to be read on the connection, which means that the server closes it."""
+    # Data that waits to be read on the connection means that the server closes it.
     # The server has announced its end or closed the connection. A silent loss is found by the next statement, which is
     # tried again soon.
     readable = select.poll()

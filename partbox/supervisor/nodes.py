@@ -29,14 +29,12 @@ LoadHandlers = Callable[[], tuple[Handlers, Codecs]]
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """The configuration of the nodes that deliver for an outbox: handlers, subscription, numbers of processes.
-
-    The nodes are built from it.
+    """The configuration of the nodes that deliver for an outbox, from which they are built.
 
     `processes` and `concurrency` come from the settings if they are None. `load` gives a worker process its handlers
     and codecs. If it is None, the handlers of this process are sent. `dead_to` is a URL to which dead events are sent,
-    at least once: file:PATH (JSON lines), stdout:, http(s)://… `prepare` may create a subscription before it is needed.
-    """
+    at least once: file:PATH (JSON lines), stdout:, http(s)://… `prepare` may create a subscription before it is
+    needed."""
 
     database: OutboxDatabase
     handlers: Handlers

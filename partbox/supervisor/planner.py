@@ -21,9 +21,8 @@ RECHECK_SECONDS = 30.0
 
 
 class Planner:
-    """The planner that decides which process owns which partition of a subscription.
-
-    Each node has a planner. It plans only if an assignee is gone or shares differ by more than one."""
+    """The planner that decides which process owns which partition of a subscription. Each node has a planner. It plans
+    only if an assignee is gone or shares differ by more than one."""
 
     def __init__(self, schema: str, subscription: str, observers: Observers) -> None:
         self._schema = schema
@@ -38,9 +37,8 @@ class Planner:
         self._recheck_at = 0.0
 
     def plan_if_changed(self, conn: Conn, watch: MembershipView) -> None:
-        """Reassign partitions if processes have come or gone, or if a periodic check is due.
-
-        They have come or gone since a check found no plan necessary."""
+        """Reassign partitions if processes have come or gone since the last check, or if a periodic check is due."""
+        # A check that made a new plan does not count: the next call checks again.
         if watch.unassigned or watch.membership_version != self._checked_shape or time.monotonic() >= self._recheck_at:
             self._checked_shape = watch.membership_version if self.plan(conn) else None
             self._recheck_at = time.monotonic() + RECHECK_SECONDS / share(watch.nodes)
@@ -82,9 +80,7 @@ class Planner:
 
 
 def plan_text(moved: int, members: int) -> str:
-    """Return a log message about `moved` partitions that were reassigned among `members` processes.
-
-    It includes the reason of the plan."""
+    """Return a log message about `moved` partitions that were reassigned among `members` processes, with the reason."""
     what = counted(moved, "partition")
     if members == 0:
         return f"no process is left that delivers: {what} wait for one"

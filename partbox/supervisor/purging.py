@@ -30,13 +30,12 @@ FIRST_SHARE = 0.1
 
 
 class Purging:
-    """A thread that removes old records from the outbox regularly.
+    """A thread that removes old records from the outbox regularly. Use it by `with outbox.purger():`, or `start()` and
+    `stop()`. It starts once.
 
-    Use it by `with outbox.purger():`, or `start()` and `stop()`. It starts once.
-
-    A cluster may have any number. The first purge comes after a random part of the interval, so that nodes that start
-    together do not purge together. A failed purge is logged, and tried again after the interval. `database` is its name
-    in logs among several. `nodes` returns the number of nodes as far as known."""
+    A cluster may have any number. The first purge comes after a random part of `purge_interval`, so that nodes that
+    start together do not purge together. A failed purge is logged, and tried again after the interval. `database` is
+    its name in logs among several. `nodes` returns the number of nodes as far as known."""
 
     def __init__(
         self, settings: Settings, dsn: Callable[[], str], database: str = "", nodes: Callable[[], int] = lambda: 1
@@ -51,9 +50,7 @@ class Purging:
         self._logged_problem: str | None = None
 
     def start(self) -> None:
-        """Start the thread that purges old records. Raises `PartboxError` after a stop.
-
-        A second call does nothing."""
+        """Start the thread that purges old records. A second call does nothing. Raises `PartboxError` after a stop."""
         if self._stopping.is_set():
             raise PartboxError("this purger was stopped: make a new one by outbox.purger()")
         if not self._started:
@@ -61,9 +58,7 @@ class Purging:
             self._thread.start()
 
     def stop(self) -> None:
-        """End the purging thread after its current step.
-
-        A second call, or a call before the start, is harmless."""
+        """End the purging thread after its current step. A second call, or a call before the start, is harmless."""
         self._stopping.set()
         if self._started:
             self._thread.join(STOP_TIMEOUT)
@@ -98,7 +93,7 @@ class Purging:
             log_event(log, "segments", "segments of the log: %s", maintained)
 
     def _log_segments(self, records: int, files: int, problem: str | None, untended: str | None) -> None:
-        """Log how many records were archived, and problems with segments of the event log."""
+        # This logs how many records were archived, and problems with segments of the event log.
         # An unchanged problem of the archive is logged once.
         if records:
             log_event(log, "archived", "archived %s in %s", counted(records, "record"), counted(files, "file"))
@@ -110,9 +105,8 @@ class Purging:
             log_event(log, "segments_failed", text, untended)
 
     def _try(self, step: Callable[[], None], event: str, consequence: str, pause: float) -> None:
-        """Run one step of the maintenance, and log an error instead of raising it.
-
-        It is logged with its consequence until the next attempt, `pause` seconds later."""
+        # An error of the step is logged instead of raised, with its consequence until the next attempt, `pause` seconds
+        # later.
         try:
             step()
         except (Error, PartboxError) as error:

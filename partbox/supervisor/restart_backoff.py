@@ -9,9 +9,8 @@ RECENT_SECONDS = 60.0  # seconds
 
 
 class RestartBackoff:
-    """The pauses before dead worker processes are replaced, and the detection of crash loops.
-
-    One thread writes, any thread may read. Times are monotonic seconds."""
+    """The pauses before dead worker processes are replaced, and the detection of crash loops. One thread writes, any
+    thread may read. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._death_times: deque[float] = deque(maxlen=1_000)
@@ -19,8 +18,7 @@ class RestartBackoff:
         self._looping_until = 0.0
 
     def note_death(self, now: float, lived: float) -> float:
-        """Record that a worker process died after `lived` seconds. Return the seconds to wait before its
-        replacement."""
+        """Record that a worker process died after `lived` seconds. Return the seconds until its replacement."""
         self._death_times.append(now)
         if self.count_recent(now) >= CRASH_LOOP:
             self._looping_until = now + RECENT_SECONDS
@@ -39,7 +37,5 @@ class RestartBackoff:
         return sum(at >= now - RECENT_SECONDS for at in list(self._death_times))
 
     def is_looping(self, now: float) -> bool:
-        """Return True if worker processes die again and again (a crash loop).
-
-        It is still True if they did so within the last `RECENT_SECONDS`."""
+        """Return True if processes died again and again (a crash loop) within the last `RECENT_SECONDS`."""
         return now < self._looping_until

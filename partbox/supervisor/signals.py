@@ -9,10 +9,8 @@ CHECK_INTERVAL = 0.02  # seconds
 
 
 class SignalFlag:
-    """A flag that a signal handler, or any thread, may set safely at any time.
-
-    It is never reset. The lock of `threading.Event` is not reentrant: a handler that interrupts the main thread's own
-    wait would block for ever."""
+    """A flag that a signal handler, or any thread, may set safely at any time. It is never reset. The lock of
+    `threading.Event` is not reentrant: a handler that interrupts the main thread's own wait would block for ever."""
 
     def __init__(self) -> None:
         self._set = False
@@ -22,7 +20,6 @@ class SignalFlag:
         self._set = True
 
     def is_set(self) -> bool:
-        """Return True if a signal handler or a thread has set the flag."""
         return self._set
 
     def wait(self, timeout: float) -> bool:
@@ -35,11 +32,9 @@ class SignalFlag:
 
 @contextmanager
 def hold_signals() -> Iterator[None]:
-    """Block SIGINT and SIGHUP while worker processes start.
-
-    They are blocked in this thread and in threads and processes begun meanwhile. Both go to the whole process group,
-    and a starting process would die with a traceback; it handles them later in its own way. Imported here, as
-    commands that only want the flag do not need multiprocess."""
+    """Block SIGINT and SIGHUP in this thread, and in threads and processes that it begins, while workers start."""
+    # Both signals go to the whole process group, and a starting process would die with a traceback; it handles them
+    # later in its own way. The import is here, as commands that only want the flag do not need multiprocess.
     from multiprocess import resource_tracker
 
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})

@@ -1,8 +1,5 @@
-"""The supervisor of one node: its start, its stop and its state.
-
-Its parts are the processes (`worker_pool`), their rows and leases (`membership`), the database (`database_retry`), the
-shutdown, and the loop of its only thread, which acts on all of them (`loop`). Signal handlers may call `stop` and
-`kill`, so these methods take no lock."""
+"""The supervisor of one node: its start, its stop and its state. Signal handlers may call `stop` and `kill`, so these
+methods take no lock."""
 
 import logging
 import os
@@ -94,25 +91,21 @@ class Supervisor:
 
     @property
     def is_gone(self) -> bool:
-        """True if the wait for this supervisor may end.
-
-        Its thread has ended, all processes are killed, or after a stop request it only waits for a database that
-        does not answer. The loop tries to join only while there are no processes."""
+        """True if the wait for this supervisor may end: its thread has ended, all processes are killed, or after a stop
+        request it only waits for a database that does not answer."""
+        # The loop tries to join only while there are no processes.
         idle = self._shutdown.is_asked and self._database.is_trying
         return self._shutdown.is_overdue or idle or not self.running
 
     @property
     def is_joined(self) -> bool:
-        """True if the supervisor is connected to its database and can deliver events from it.
-
-        It is False before the start, or for an unusable database of several."""
+        """True if the supervisor is connected to its database and can deliver events from it."""
+        # The value is False before the start, or for an unusable database of several.
         return self._database.is_joined
 
     @property
     def join_error(self) -> Exception | None:
-        """The error of the last try to connect to the database, or None if a try has succeeded.
-
-        It is None before the first error too."""
+        """The error of the last try to connect to the database, or None before an error and after a success."""
         return self._database.error if self._database.has_never_joined else None
 
     @property
@@ -122,9 +115,7 @@ class Supervisor:
         return self._database.blocker()
 
     def vitals(self) -> SupervisorVitals:
-        """Return the health of the supervisor and its worker processes. Any thread may call this; never waits.
-
-        It is taken from memory, without a query."""
+        """Return the health of the supervisor and its workers, from memory. Any thread may call this; never waits."""
         now, heartbeat_age = time.monotonic(), self._membership.last_heartbeat_at
         return SupervisorVitals(
             started=bool(self._loop.heartbeat.stepped_at),
@@ -163,9 +154,8 @@ class Supervisor:
         self._wake.wake()
 
     def stop(self) -> None:
-        """Begin a graceful stop: every worker process finishes its handlers, releases its partitions and ends.
-
-        They have the drain timeout and a little more."""
+        """Begin a graceful stop: every worker process finishes its handlers, releases its partitions and ends. They
+        have the drain timeout and a little more."""
         self._shutdown.ask_to_drain(self.settings.drain_timeout)
         self._wake.wake()
 
@@ -226,7 +216,6 @@ class Supervisor:
 
 
 def _public_text(failure: BaseException) -> str:
-    """Return the text of an error that may be shown to the public.
-
-    It is the message of partbox's own errors, else the name of the type. The log has the rest."""
+    # Messages of partbox's own errors may be shown to the public. Other errors are shown by the name of their type
+    # only; the log has the rest.
     return str(failure) if isinstance(failure, PartboxError) else type(failure).__name__

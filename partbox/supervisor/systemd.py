@@ -1,8 +1,5 @@
-"""The notifications of a systemd service (`Type=notify`): readiness, status, and signs of life.
-
-The main thread sends them, after a check of the loops of all supervisors. A loop without steps is as bad as a main
-thread that hangs, and in both cases the watchdog restarts the service. A loop that waits for its database counts as
-alive, because a restart would not help."""
+"""The notifications of a systemd service (`Type=notify`): readiness, status, and signs of life. The main thread sends
+them, after a check of the loops of all supervisors."""
 
 import os
 import socket
@@ -24,10 +21,8 @@ SIGNS_PER_TIMEOUT = 2  # signs of life within the watchdog's timeout
 
 
 class NotifySocket:
-    """A client of systemd's sd_notify(3) protocol, which sends one datagram per message.
-
-    It talks to a service manager without libsystemd or an unmaintained library. `address` is a path, or "@name" of the
-    abstract namespace. A sign of life is due every `watchdog` seconds."""
+    """A client of systemd's sd_notify(3) protocol, which sends one datagram per message, without a library. `address`
+    is a path, or "@name" of the abstract namespace. A sign of life is due every `watchdog` seconds."""
 
     def __init__(self, address: str, watchdog: float | None = None) -> None:
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
@@ -47,7 +42,6 @@ class NotifySocket:
         return True
 
     def close(self) -> None:
-        """Close the socket to the service manager, after the last notification."""
         self._socket.close()
 
 
@@ -62,9 +56,8 @@ def take_socket(environ: MutableMapping[str, str]) -> NotifySocket | None:
 
 
 class SystemdService:
-    """The sender of systemd notifications about the readiness, status and health of supervisors.
-
-    It reports a group of supervisors. Only one thread uses it."""
+    """The sender of systemd notifications about the readiness, status and health of a group of supervisors. Only one
+    thread uses it."""
 
     def __init__(self, supervisors: Sequence[Supervisor], given: NotifySocket | None) -> None:
         self._supervisors = supervisors
@@ -100,9 +93,8 @@ class SystemdService:
 
 @contextmanager
 def run_as_service(supervisors: Sequence[Supervisor]) -> Iterator[SystemdService]:
-    """Yield an object that sends systemd the state of the supervisors.
-
-    It sends nothing unless the main thread of this process runs the supervisors."""
+    """Yield an object that sends systemd the state of the supervisors. It sends nothing unless the main thread of this
+    process runs the supervisors."""
     given = take_socket(os.environ) if threading.current_thread() is threading.main_thread() else None
     with nullcontext() if given is None else closing(given):
         yield SystemdService(supervisors, given)
@@ -134,17 +126,16 @@ def all_deliver(vitals: Sequence[SupervisorVitals]) -> bool:
 
 
 def is_alive(vitals: SupervisorVitals, within: float) -> bool:
-    """Return True if the supervisor needs no restart.
-
-    Its loop has run a step in the last `within` seconds, and no fatal problem is known."""
+    """Return True if the supervisor needs no restart. Its loop has run a step in the last `within` seconds, and no
+    fatal problem is known."""
+    # A loop without steps is as bad as a main thread that hangs, and in both cases the watchdog restarts the service. A
+    # loop that waits for its database counts as alive, because a restart would not help.
     turns = not vitals.started or not vitals.running or vitals.loop_age <= within
     return turns and not any(list_fatal(vitals))
 
 
 def status_line(nodes: Sequence[tuple[str, SupervisorVitals]]) -> str:
-    """Return one line about all supervisors for systemd's status display.
-
-    It has their partitions, processes and problems."""
+    """Return one line about the partitions, processes and problems of all supervisors, for systemd's status display."""
     values = [(database, _status(node)) for database, node in nodes]
     return "; ".join(f"{database}: {text}" if len(values) > 1 else text for database, text in values)
 

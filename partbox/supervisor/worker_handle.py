@@ -34,9 +34,8 @@ HOLD_SECONDS = 1.0
 
 
 class WorkerHandle:
-    """A supervisor's handle of one worker process, which is spawned when the handle is created.
-
-    It has the process, its shared memory, and its signs of life."""
+    """A supervisor's handle of one worker process, which is spawned when the handle is created. It has the process, its
+    shared memory, and its signs of life."""
 
     def __init__(self, context: Any, job: Job, memory: tuple[Any, Any], index: int) -> None:
         self.index = index
@@ -71,7 +70,6 @@ class WorkerHandle:
 
     @property
     def pid(self) -> int:
-        """The process id of the worker process in the operating system."""
         return self.registered.pid
 
     @property
@@ -124,9 +122,8 @@ class WorkerHandle:
         return self.last_signs
 
     def _seconds_since(self, worked_at: float) -> float:
-        """Return the seconds since the process last worked, without the time of blocking handlers.
-
-        It last worked at `worked_at`. A handler that held the interpreter has blocked the process."""
+        # The process last worked at `worked_at`. The time of a handler that held the interpreter does not count,
+        # because such a handler blocks the process.
         return boottime() - max(worked_at, self._held_at, self._ready_at) if self.ready else 0.0
 
     def process(self) -> ProcessVitals:

@@ -30,9 +30,8 @@ STARTUP = 30.0  # seconds in which a process is expected to connect
 
 
 class WorkerPool:
-    """The worker processes of one node, which the pool spawns, watches, drains and replaces.
-
-    Any thread may call `list_handles`, and signal handlers may call `kill`."""
+    """The worker processes of one node, which the pool spawns, watches, drains and replaces. Any thread may call
+    `list_handles`, and signal handlers may call `kill`."""
 
     def __init__(self, job: Job, wanted: int, meters: Meters | None) -> None:
         self.scale(wanted)
@@ -69,9 +68,7 @@ class WorkerPool:
 
     @property
     def is_starting(self) -> bool:
-        """True if a worker process was started recently and may be registered in the database at any moment.
-
-        It has no instance id yet."""
+        """True if a recently started worker process has no instance id yet, and may be registered at any moment."""
         since = time.monotonic() - STARTUP
         return any(each.instance is None and each.started_at > since for each in self._handles.values())
 
@@ -168,9 +165,7 @@ class WorkerPool:
             self._log("crash_loop", text, died, RECENT_SECONDS, deaths=deaths, seconds=RECENT_SECONDS)
 
     def remove(self, handle: WorkerHandle) -> None:
-        """Remove a worker process that has ended from the pool.
-
-        Its metrics counters are kept."""
+        """Remove a worker process that has ended from the pool, and keep its metrics counters."""
         with self._lock:
             del self._handles[handle.index]
         self._close_handle(handle)

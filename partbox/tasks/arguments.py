@@ -1,7 +1,5 @@
-"""Check the arguments of a task when it is published, keep them as a JSON object, rebuild them when it is delivered.
-
-An argument that is left out is also left out of the payload, and gets its default at delivery. An argument that would
-not survive the way through JSON is refused at publishing, where the caller can fix it, and not at delivery."""
+"""The conversion of a task's arguments to JSON and back. An argument that is left out gets its default at delivery. An
+argument that would not survive JSON is refused at publishing, where the caller can fix it."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -26,9 +24,8 @@ _NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWO
 
 
 class TaskArguments:
-    """The parameters of a task's function, and their conversion to JSON and back.
-
-    The parameters in `dependencies` are left out. RegistrationError is raised if they cannot be sent as JSON."""
+    """The parameters of a task's function, and their conversion to JSON and back. The parameters in `dependencies` are
+    left out. RegistrationError is raised if the others cannot be sent as JSON."""
 
     def __init__(self, function: Callable[..., Any], task: str) -> None:
         self._task = task
@@ -50,8 +47,7 @@ class TaskArguments:
         self._type_adapter = _type_adapter(fields, task)
 
     def payload(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Check the arguments of a task call and return them as a JSON object. Raise PublishError if they do not
-        fit."""
+        """Return the arguments of a task call as a JSON object. Raise PublishError if they do not fit."""
         # The error never quotes a value.
         try:
             valid = self._type_adapter.validate_python(dict(given))
@@ -123,9 +119,7 @@ def _checkable_type(name: str, hint: Any, task: str) -> Any:
 
 
 def _type_adapter(fields: dict[str, Any], task: str) -> TypeAdapter[dict[str, Any]]:
-    """Return the pydantic checker of a task's arguments.
-
-    It is no pydantic model, because an argument may have any name, even a name that models use."""
+    # The checker is no pydantic model, because an argument may have any name, even a name that models use.
     schema = cast(Any, TypedDict)("TaskArguments", fields)
     schema.__pydantic_config__ = ConfigDict(extra="forbid")
     try:

@@ -36,10 +36,8 @@ class EventPublisher(Protocol):
 
 
 class TaskRunner:
-    """The event handler that calls a task's function with the arguments in the event.
-
-    The returned value matters only if it is an outcome. The function is pickled by name if it can be imported, else by
-    value."""
+    """The event handler that calls a task's function with the arguments in the event. The returned value matters only
+    if it is an outcome. The function is pickled by name if it can be imported, else by value."""
 
     def __init__(self, function: Callable[..., Any], task: str) -> None:
         self.function = function
@@ -51,14 +49,12 @@ class TaskRunner:
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        """The function of the task, so that tools such as `inspect` find its code and place."""
+        # Tools such as `inspect` find the code and place of the function by this attribute.
         return self.function
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """The signature that `inspect` shows for this handler.
-
-        It has the event, and the parameters that dependency providers fill."""
+        # The handler takes the event, and the parameters that dependency providers fill.
         dependencies = (
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[Any, each])
             for name, each in self.arguments.dependencies.items()
@@ -115,9 +111,7 @@ def _outcome(result: Any) -> Any:
 
 
 class Task(Generic[P, R]):
-    """A function that can also be called later in a worker process, with arguments stored in an event.
-
-    `publish` writes an event with the arguments, by name, and a worker then calls the function with them."""
+    """A function that can also be called later in a worker process, with arguments stored by name in an event."""
 
     def __init__(
         self,
@@ -137,29 +131,23 @@ class Task(Generic[P, R]):
         return cast(R, self.runner.function(*args, **kwargs))
 
     def publish(self, conn: AnySync, /, **arguments: Any) -> UUID | None:
-        """Publish a call of the task, for a worker to run, in the transaction of `conn`. Return the event's id.
-
-        Raise PublishError before anything is written if the arguments do not fit the function."""
+        """Publish a call of the task, for a worker to run, in the transaction of `conn`. Return the event's id. Raise
+        PublishError before anything is written if the arguments do not fit the function."""
         return self._outbox.publish(conn, self.event(**arguments))
 
     async def publish_async(self, conn: AnyAsync, /, **arguments: Any) -> UUID | None:
-        """Publish a call of the task in the transaction of an async connection. Return the event's id.
-
-        A worker runs the call. This is the async form of `publish`."""
+        """Publish a call of the task in the transaction of an async connection, in the same way as `publish`."""
         return await self._outbox.publish_async(conn, self.event(**arguments))
 
     def event(self, /, **arguments: Any) -> Event:
-        """Return an event that represents a call of the task with these arguments.
-
-        It is for `publish_many`. Raise PublishError if the arguments do not fit."""
+        """Return an event for `publish_many` that represents a call of the task with these arguments. Raise
+        PublishError if the arguments do not fit."""
         payload = self.runner.arguments.payload(arguments)
         return Event(self.name, payload, aggregate_type=self._aggregate_type, **self._fields)
 
     def options(self, **fields: Unpack[TaskFields]) -> "Task[P, R]":
-        """Return a copy of the task whose events have these fields, such as `aggregate_id`.
-
-        Events with the same aggregate type and `aggregate_id` run one at a time and in order, even if their tasks
-        differ."""
+        """Return a copy of the task whose events have these fields, such as `aggregate_id`. Events with the same
+        aggregate type and `aggregate_id` run one at a time and in order, even if their tasks differ."""
         for field in fields.keys() - TaskFields.__annotations__.keys():
             meant = hint(field, TaskFields.__annotations__)
             raise PublishError(f"task {self.name!r} has no option {field!r}: {meant}")
@@ -177,14 +165,10 @@ def task(
     aggregate_type: str | Enum | None,
     options: HandlerOptions,
 ) -> Task[P, R]:
-    """Register a function as a task, so that a worker can run calls of it that are published as events.
-
-    The function becomes the handler of the events that its calls are published as. The task is returned.
-
-    Raise RegistrationError if impossible.
-
-    A task with an aggregate type also takes events that were published before it got the type, so no other task can
-    have its name."""
+    """Register a function as a task: it becomes the handler of the events that represent its calls. Return the task.
+    Raise RegistrationError if that is impossible."""
+    # A task with an aggregate type also takes events that were published before it got the type, so no other task can
+    # have its name.
     name = options.get("name", task_name_of(function))
     if not isinstance(name, str) or not name:
         raise RegistrationError(f"the name of a task must be a text, not {name!r}: leave it out, or name it")
@@ -200,9 +184,8 @@ def task(
 
 
 def task_name_of(function: Any) -> str:
-    """Return the default name of a task: the module and qualified name of its function.
-
-    It is the same whether the module is run or imported."""
+    """Return the default name of a task: the module and qualified name of its function. It is the same whether the
+    module is run or imported."""
     name = getattr(function, "__qualname__", repr(function)).replace("<locals>.", "")
     module = getattr(function, "__module__", None)
     return f"{_main_name(module) if module in _MAIN_MODULES else module}.{name}"

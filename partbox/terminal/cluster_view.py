@@ -20,23 +20,19 @@ DIM: Final = "bright_black"
 
 
 class ProcessColumn(NamedTuple):
-    """A column of the table of worker processes in a live view.
-
-    It is text of at most `width` characters, or a number if `width` is None."""
+    """A column of the table of processes: text of at most `width` characters, or a number if `width` is None."""
 
     name: str
     width: int | None = None
 
 
 def full_screen(console: Console) -> Live:
-    """Return a rich live view that fills the terminal and leaves no trace at its end.
-
-    It uses the terminal's alternate screen, and survives a resize."""
+    """Return a rich live view that fills the terminal, survives a resize, and leaves no trace at its end."""
+    # The view uses the terminal's alternate screen.
     return Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
 
 def heading(left: Text, right: Text) -> Table:
-    """Build the first line of a live view, with a left and a right text."""
     # An ellipsis replaces the end of `left` if it does not fit.
     made = Table.grid(expand=True, padding=(0, 1, 0, 0))
     made.add_column(no_wrap=True, overflow="ellipsis")
@@ -72,7 +68,6 @@ def body(
 def processes(
     columns: Sequence[ProcessColumn], rows: Sequence[tuple[ProcessBadge, Sequence[RenderableType]]], room: int
 ) -> Table:
-    """Build the table of a live view with a line for each worker process."""
     # If there are more than `room` lines, the last one counts the rest.
     made = listing()
     made.add_column("", no_wrap=True)
@@ -87,13 +82,11 @@ def processes(
 
 
 def listing(*, expand: bool = False) -> Table:
-    """Return an empty table without lines and with dim column names."""
     # The caller adds columns and rows.
     return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=DIM, expand=expand)
 
 
 def totals() -> Table:
-    """Return an empty grid for totals, with a first column for names in dim text."""
     # The caller adds columns for the values.
     made = Table.grid(padding=(0, 2, 0, 0))
     made.add_column(style=DIM, no_wrap=True)
@@ -101,7 +94,7 @@ def totals() -> Table:
 
 
 def summary_table(rows: Iterable[tuple[str, str, str | Text]]) -> Table:
-    """Build the summary printed at the end of a run. Each row has a name, a number and a remark."""
+    # Each row has a name, a number and a remark.
     made = Table.grid(padding=(0, 2, 0, 0))
     made.add_column()
     made.add_column(justify="right", style="bold")

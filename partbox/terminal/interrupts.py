@@ -14,10 +14,8 @@ from partbox.supervisor.signals import SignalFlag, hangup_is_ignored
 
 
 class Interrupts:
-    """A context that turns signals such as Ctrl-C into flags instead of exceptions.
-
-    The first signal sets `asked`, and any further one sets `at_once` as well. A hangup never sets `at_once`, because it
-    arrives twice when a terminal is closed, from the kernel and from the shell."""
+    """A context that turns signals such as Ctrl-C into flags. The first signal sets `asked`, and a further one sets
+    `at_once` as well. A hangup never sets `at_once`, because it arrives twice when a terminal is closed."""
 
     def __init__(self) -> None:
         self.asked = SignalFlag()

@@ -10,8 +10,6 @@ COLOURS: Final = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#D55E0
 
 
 class ProcessBadge(NamedTuple):
-    """The letter and the colour that identify a worker process on the screen."""
-
     letter: str
     colour: str
 
@@ -20,10 +18,8 @@ NO_BADGE: Final = ProcessBadge("·", "bright_black")
 
 
 class Roster:
-    """A collection of the letters and colours (badges) that identify worker processes on the screen.
-
-    A process is known by any hashable id and keeps its badge. A new process gets the next letter of the alphabet, so
-    that it is not mistaken for the process it replaces."""
+    """A collection of the letters and colours (badges) that identify worker processes. A process, known by any hashable
+    id, keeps its badge. A new one gets the next letter, so that nobody mistakes it for the process it replaces."""
 
     def __init__(self) -> None:
         self._badges: dict[Hashable, ProcessBadge] = {}
@@ -43,5 +39,4 @@ class Roster:
                 self._badges[process] = ProcessBadge(letter, min(COLOURS, key=used_colours.count))
 
     def badge(self, process: Hashable | None) -> ProcessBadge:
-        """Return the letter and colour (badge) of a process, or NO_BADGE if the process is unknown."""
         return self._badges.get(process, NO_BADGE) if process is not None else NO_BADGE

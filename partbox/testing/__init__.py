@@ -1,8 +1,7 @@
 """Tools for the tests of applications: a database for each test, and delivery of its published events on demand.
 
-A test uses a `Kit`, from the pytest fixture `partbox_kit` or from a `PartboxTestCase`. Everything here is imported on
-first use. Hypothesis strategies are in `partbox.testing.strategies`, and the mixin for Django's test cases is in
-`partbox.testing.django`."""
+A test uses a `Kit`, from the pytest fixture `partbox_kit`, a `PartboxTestCase`, or for Django the mixin in
+`partbox.testing.django`. Hypothesis strategies are in `partbox.testing.strategies`."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

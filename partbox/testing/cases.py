@@ -1,12 +1,4 @@
-"""Test cases for unittest, with a database and a kit for each test.
-
-class OrderTest(PartboxTestCase):
-    outbox = shop.outbox
-
-    def test_it(self):
-        place_order(self.dsn, 7)
-        self.kit.drain().assert_done()
-"""
+"""Test cases for unittest, with a database and a kit for each test."""
 
 import atexit
 import unittest
@@ -24,9 +16,8 @@ _shelf_by_key: dict[tuple[str, str], tuple[Shelf, Sessions]] = {}
 
 
 class _Partbox(unittest.TestCase):
-    """The base class of partbox's two unittest test cases.
-
-    `outbox` is the application's outbox, by default a new one. `dsn` leads to the test's database."""
+    """The base class of partbox's unittest test cases. `outbox` is the application's outbox, by default a new one, and
+    `dsn` leads to the test's database."""
 
     outbox: ClassVar[Outbox | None] = None
     dsn: str
@@ -34,9 +25,8 @@ class _Partbox(unittest.TestCase):
 
     @classmethod
     def prepare(cls, dsn: str) -> None:
-        """Create the application's own tables for the tests. Override it as needed.
-
-        The tables are created in the database from which the tests' databases are cloned."""
+        """Create the application's own tables, in the database from which the tests' databases are cloned. Override
+        this method as needed."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -51,19 +41,23 @@ class _Partbox(unittest.TestCase):
 class PartboxTestCase(_Partbox):
     """A unittest test case with an empty outbox in a test database of its own.
 
-    It has a test kit in `self.kit` and the database's DSN in `self.dsn`. Nothing has been published in the outbox."""
+        class OrderTest(PartboxTestCase):
+            outbox = shop.outbox
+
+            def test_it(self):
+                place_order(self.dsn, 7)
+                self.kit.drain().assert_done()
+
+    The test kit is `self.kit`, and the database's DSN is `self.dsn`."""
 
 
 class PartboxAsyncTestCase(_Partbox, unittest.IsolatedAsyncioTestCase):
-    """A unittest test case with an empty outbox, for `async def` tests.
-
-    It is like PartboxTestCase. Its tests deliver events by `await self.kit.drain_async()`."""
+    """A test case like PartboxTestCase for async tests, which deliver events by `await self.kit.drain_async()`."""
 
 
 def _shelf(prepare: Prepare, schema: str) -> tuple[Shelf, Sessions]:
-    """Return the provider of test databases for all test cases that need the same tables.
-
-    They are on a server that runs until the process ends."""
+    """Return the provider of test databases for all test cases that need the same tables."""
+    # The databases are on a server that runs until the process ends.
     key = (f"{prepare.__module__}.{prepare.__qualname__}", schema)
     if key not in _shelf_by_key:
         if not _shelf_by_key:

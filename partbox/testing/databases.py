@@ -1,10 +1,8 @@
 """The database that the tests of a process use in turn, restored after each test to the state after migrations.
 
-Restoring rows takes less CPU than cloning a database, and no checkpoints. If more than rows has changed (tables,
-functions, statistics, settings, the cluster's marker), the database is dropped and the next test gets a fresh clone.
-The same happens if a session enters the database again. Changes are found by PostgreSQL's own counts of written rows,
-above all those of the system catalogs, which start at zero for each test. Without the rights to reset them, and on
-PostgreSQL 14, every test gets a clone."""
+Restoring rows takes less CPU than cloning a database. If more than rows has changed, such as tables or settings, the
+database is dropped and the next test gets a fresh clone. Changes are found by PostgreSQL's counts of written rows, also
+those of the system catalogs. Without the rights to reset the counts, and on PostgreSQL 14, every test gets a clone."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -83,10 +81,8 @@ UNCHECKED = "set local session_replication_role = replica"
 
 @dataclass(frozen=True, slots=True)
 class DatabaseSnapshot:
-    """The content of a test database, for restoring it after a test.
-
-    It has the rows of all tables, the names of analysed tables, and the values of sequences. Names are quoted for SQL.
-    """
+    """The content of a test database, for restoring it after a test: the rows of all tables, the names of analysed
+    tables, and the values of sequences. Names are quoted for SQL."""
 
     # Contents of the tables that are not empty, in the text form of COPY.
     rows: dict[str, bytes]
@@ -146,9 +142,8 @@ class DatabaseSnapshot:
 
 @dataclass(slots=True)
 class LentDatabase:
-    """A database in use by a test, with the number of tests that it may still serve.
-
-    It has the time since when its written rows are counted, too."""
+    """A database in use by a test. `uses` is the number of tests that it may still serve, and `since` is the time since
+    when its written rows are counted."""
 
     name: str
     settings: tuple[Any, ...] | None = None
@@ -157,10 +152,8 @@ class LentDatabase:
 
 
 class Shelf:
-    """A provider of clean test databases, one at a time, cloned from a template database.
-
-    The template is the database `template` on the server of `dsn`. The connections of `sessions` may stay in the
-    database, if their owner keeps them idle between two tests."""
+    """A provider of clean test databases, one at a time, cloned from the database `template` on the server of `dsn`.
+    The connections of `sessions` may stay in the database, if their owner keeps them idle between two tests."""
 
     def __init__(self, dsn: str, template: str, sessions: Sessions | None = None) -> None:
         self.dsn = dsn
@@ -172,9 +165,7 @@ class Shelf:
         self._database: LentDatabase | None = None
 
     def lend(self) -> str:
-        """Provide a test database in the state after migrations, and return its DSN.
-
-        The database is restored or newly cloned."""
+        """Provide a test database in the state after migrations, restored or newly cloned, and return its DSN."""
         # A session of an earlier test has entered the database again.
         if self._database is not None and self._end_sessions(self._database):
             self._discard()
@@ -182,9 +173,7 @@ class Shelf:
         return self._dsn(database)
 
     def take_back(self) -> None:
-        """Take the test database back after a test: restore its rows, or drop it.
-
-        The rows are restored once nobody is connected. Otherwise the database is dropped."""
+        """Restore the test database's rows once nobody is connected, or drop the database if that is not possible."""
         assert self._database is not None
         self._database.uses -= 1
         kept = False
@@ -232,7 +221,6 @@ class Shelf:
 
     @contextmanager
     def _session(self, database: LentDatabase) -> Iterator[Conn]:
-        """Yield a connection to the test database."""
         # The connection is kept, or has ended on the server too when the block is over.
         if self._kept_sessions is not None:
             yield self._kept_sessions.own(self._dsn(database))
@@ -244,7 +232,6 @@ class Shelf:
             time.sleep(CHECK_PAUSE)
 
     def _wait_disconnected(self, database: LentDatabase) -> None:
-        """Wait until nobody is connected to the test database."""
         # Sessions report only at their end which rows they have written.
         until = time.monotonic() + DISCONNECT_TIMEOUT
         while self._end_sessions(database):
@@ -260,9 +247,7 @@ class Shelf:
         return self._query(SESSIONS, database.name, list(kept_pids))
 
     def _settings(self, database: LentDatabase) -> tuple[Any, ...] | None:
-        """Return the test database's settings, to see whether a test has changed them.
-
-        They are the state that is not in the database's own catalogs."""
+        """Return the settings of the test database, the state that is not in the database's own catalogs."""
         return next(iter(self._query(SETTINGS, database.name)), None)
 
     def _query(self, question: LiteralString, *about: object) -> list[tuple[Any, ...]]:
@@ -305,7 +290,6 @@ def _sequences(conn: Conn, names: list[str]) -> list[tuple[int, bool]]:
 
 
 def _statement(text: LiteralString, *names: str) -> sql.Composed:
-    """Convert a text into an SQL statement."""
     # Names in the text come from the database, which has quoted them already.
     written = sql.SQL(", ").join(map(sql.SQL, names))  # pyright: ignore[reportArgumentType]
     return sql.SQL(text).format(written)

@@ -22,9 +22,7 @@ AnyInstance = TypeVar("AnyInstance", bound=Instance)
 
 
 class DeliveredFields(EventFields, total=False):
-    """The keyword arguments for building a delivered event by hand in a test.
-
-    They are the fields of the event and of its delivery."""
+    """The keyword arguments of `delivered`: the fields of the event and of its delivery."""
 
     attempt: int
     epoch: int

@@ -3,10 +3,8 @@
     class OrderTest(PartboxMixin, django.test.TransactionTestCase):
         outbox = shop.outbox
 
-A TestCase runs in a transaction that is rolled back at its end. `self.published(…)` sees the events published in it,
-but no worker ever does. So `self.drain()` is refused there, and `self.handle()` calls the handlers with those events
-instead. In a TransactionTestCase all tools work.
-"""
+A TestCase runs in a transaction that is rolled back at its end, so no worker sees the events that it publishes. There,
+`self.drain()` is refused, and `self.handle()` calls the handlers with the events instead."""
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,10 +27,8 @@ _NOT_PARAMETERS = ("context", "cursor_factory", "server_side_binding", "prepare_
 
 
 class PartboxMixin(_Case):
-    """A mixin for Django tests that publish events or handle them.
-
-    It is placed before `TestCase` or `TransactionTestCase`. `outbox` is the application's outbox, and `using` the alias
-    of its database."""
+    """A mixin for Django tests that publish or handle events, placed before `TestCase` or `TransactionTestCase`.
+    `outbox` is the application's outbox, and `using` is the alias of its database."""
 
     outbox: ClassVar[Outbox]
     using: ClassVar[str] = "default"
@@ -50,15 +46,13 @@ class PartboxMixin(_Case):
         self.kit.forget()
 
     def published(self, event_type: Any = None, **wanted: Any) -> Published:
-        """Return the events that the test has published, also in Django's open transaction.
-
-        They are the events that Django's connection sees. The result has the form of `Kit.published`."""
+        """Return the events that the test has published, also in Django's open transaction. The result has the form of
+        `Kit.published`."""
         return self.kit.published(event_type, conn=connections[self.using], **wanted)
 
     def drain(self, subscription: str = "default") -> Drained:
-        """Deliver the events that are due now. Raise PartboxError inside a transaction.
-
-        It works like `Kit.drain`. No worker sees the events of an open transaction."""
+        """Deliver the events that are due now, like `Kit.drain`. Raise PartboxError inside a transaction, because no
+        worker sees the events of an open transaction."""
         if connections[self.using].in_atomic_block:
             raise PartboxError(
                 "drain() does not see what an open transaction has published, and a TestCase never commits its own: "
@@ -67,9 +61,8 @@ class PartboxMixin(_Case):
         return self.kit.drain(subscription)
 
     def handle(self, event_type: Any = None, **wanted: Any) -> Drained:
-        """Call the handlers with the published events that match, without saving outcomes or retrying.
-
-        It works like `Kit.handle`: without the log, so that nothing is parked."""
+        """Call the handlers with the published events that match, like `Kit.handle`: no outcome is saved, and nothing
+        is tried again."""
         return self.kit.handle(*self.published(event_type, **wanted), conn=connections[self.using])
 
 

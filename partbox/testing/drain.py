@@ -1,7 +1,5 @@
-"""Drains, which deliver the events that are due now, one at a time, in the order of the log.
-
-A drain is a worker without threads, which owns the partitions with due events while it runs. The drains of an outbox
-share connections, which stay open between them."""
+"""Drains, each of which delivers the events that are due now, one at a time, in the order of the log. A drain is a
+worker without threads, which owns the partitions with due events while it runs."""
 
 import asyncio
 import os
@@ -35,9 +33,8 @@ MOST = 10_000
 
 
 class Drainer:
-    """A test helper that delivers all due events of an outbox, in the caller's thread or event loop.
-
-    Such a delivery is called a drain. It runs in the caller's thread or beside the caller's event loop."""
+    """A test helper that delivers all due events of an outbox, in the caller's thread or beside the caller's event
+    loop. Such a delivery is called a drain. The drains share connections, which stay open between them."""
 
     def __init__(self, outbox: Outbox, dsn: str, sessions: Sessions | None = None) -> None:
         self.outbox = outbox
@@ -48,17 +45,15 @@ class Drainer:
         self._runner: asyncio.Runner | None = None
 
     def drain(self, subscription: str) -> Drained:
-        """Deliver all due events of a subscription in this thread.
-
-        `async def` handlers run in an event loop that is kept until `close`."""
+        """Deliver all due events of a subscription in this thread."""
+        # An event loop for `async def` handlers is kept until `close`.
         if asyncio._get_running_loop() is not None:
             raise PartboxError("drain() would block the event loop that runs here: use `await kit.drain_async()`")
         return self._drain(subscription, self.await_it)
 
     async def drain_async(self, subscription: str) -> Drained:
-        """Deliver all due events of a subscription, with `async def` handlers in the caller's event loop.
-
-        All other handlers run in a thread."""
+        """Deliver all due events of a subscription, with `async def` handlers in the caller's event loop."""
+        # All other handlers run in a thread.
         loop = asyncio.get_running_loop()
 
         def await_it(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -73,30 +68,24 @@ class Drainer:
         self._runner.run(coroutine)
 
     def connection(self, role: str = "membership") -> WatchedConnection:
-        """Return the autocommit database connection that test deliveries use for this role.
-
-        For use while no drain runs."""
+        """Return the autocommit connection that drains use for this role, for use while no drain runs."""
         return self.sessions.get(self._dsn, self.outbox.settings, role)
 
     def effects(self) -> WatchedConnection:
-        """Return a database connection for transactional handlers.
-
-        They may change its session, so that it is not kept for the next test."""
+        """Return a database connection for transactional handlers."""
+        # Handlers may change its session, so the connection is not kept for the next test.
         if self._effects is None or self._effects.closed:
             settings = self.outbox.settings
             self._effects = connect(self._dsn, lease=settings.lease, pooler=settings.pooler, name=NAME, lent=True)
         return self._effects
 
     def dsn_of_effects(self) -> str:
-        """Return the DSN for connections of `async def` transactional handlers.
-
-        Everything else uses the connections of the drains."""
+        """Return the DSN for connections of `async def` transactional handlers."""
+        # Everything else uses the connections of the drains.
         return self._dsn
 
     def close(self) -> None:
-        """Close the event loop and the database connections of test deliveries.
-
-        Connections that are shared with other kits stay open."""
+        """Close the event loop and the database connections, except connections that are shared with other kits."""
         self._disconnect(self._keeps_sessions)
         runner, self._runner = self._runner, None
         if runner is not None:
@@ -120,9 +109,7 @@ class Drainer:
 
 
 class Drain:
-    """One delivery of all due events of a subscription in a test.
-
-    It uses the database connections of `drainer`."""
+    """One delivery of all due events of a subscription in a test, by the database connections of `drainer`."""
 
     def __init__(self, drainer: Drainer, subscription: str, await_it: Await) -> None:
         outbox = drainer.outbox
@@ -156,10 +143,8 @@ class Drain:
             self._transactor.one_by_one()
 
     def run(self) -> Drained:
-        """Deliver all due events, and return the outcome of each.
-
-        The lifespan is entered before and left afterwards, and its error is raised. An exception that ends a test, such
-        as Ctrl-C or `pytest.fail`, passes through."""
+        """Deliver all due events within the lifespan, and return the outcome of each. Raise an error of the lifespan,
+        or an exception that ends a test, such as Ctrl-C or `pytest.fail`."""
         lifespan = self._worker.lifespan
         lifespan.enter()
         try:
@@ -223,8 +208,7 @@ class Drain:
         return statements.assign(self._conn, self._schema, self._subscription, self._me)
 
     def _run_round(self) -> bool:
-        """Take partitions, read and deliver their events, and save the outcomes, once. Return False if there were
-        none."""
+        """Take partitions, read and deliver their events, and save the outcomes, once."""
         # False means that there was nothing to do.
         self._poller.force_tick()
         has_read = self._poller.run_step(self._session)
@@ -274,7 +258,6 @@ class Drain:
             self._save()
 
     def _end_membership(self) -> Drained:
-        """Leave the subscription after the delivery, and return the outcomes of all events."""
         # The held events (which wait behind another of their key) come after the others.
         outcomes = self._recorder.outcomes
         held = self._list_held() if any(each.state not in ("done", "ignored") for each in outcomes) else []

@@ -36,9 +36,8 @@ from partbox.testing.stepping import call_handlers
 
 
 class RecordingSink(Sink):
-    """A sink for tests that records messages in `messages` instead of sending them.
-
-    It keeps every message that it accepts, in order. `delay` is the number of seconds before it answers."""
+    """A sink for tests that records every message that it accepts in `messages`, in order, instead of sending it.
+    `delay` is the number of seconds before the sink answers."""
 
     def __init__(self, topic: str = DEFAULT, *, delay: float = 0.0) -> None:
         super().__init__(topic)
@@ -48,9 +47,8 @@ class RecordingSink(Sink):
         self._failures: deque[BaseException] = deque()
 
     def fail_next(self, error: BaseException, times: int = 1) -> None:
-        """Make the next `times` calls of `send` fail with this error, for all of their messages.
-
-        DownstreamUnavailable stands for an outage."""
+        """Make the next `times` calls of `send` fail with this error, for all of their messages. DownstreamUnavailable
+        stands for an outage."""
         _check_times(times)
         self._failures.extend([error] * times)
 
@@ -80,9 +78,7 @@ class RecordingSink(Sink):
 
 
 class StandIn(Sink):
-    """A test replacement for one of an application's sinks, which records messages instead of sending them.
-
-    It sends its messages, with their topics, to a recording sink."""
+    """A replacement for an application's sink that passes its messages, with their topics, to a recording sink."""
 
     def __init__(self, original: Sink, recording: RecordingSink) -> None:
         super().__init__()
@@ -116,9 +112,7 @@ class _Fault:
 
 
 class Faults:
-    """An interceptor for tests that raises prepared errors instead of running a handler.
-
-    The errors are raised before a handler runs."""
+    """An interceptor for tests that raises prepared errors instead of running a handler."""
 
     def __init__(self) -> None:
         self._faults: deque[_Fault] = deque()
@@ -216,9 +210,8 @@ class Kit:
     def published(self, event_type: Any = None, *, conn: Any = None, **fields: Unpack[FilterFields]) -> Published[Any]:
         """Return the events that the test has published so far, in order.
 
-        `event_type` and `fields` filter by type, aggregate and tenant. If the type is a class decorated with
-        `@partbox.event`, the payloads are its instances. Only committed events are found, unless `conn` (a connection
-        of psycopg or Django, a Session …) is given: then also the events of its open transaction."""
+        `event_type` and `fields` filter by type, aggregate and tenant. Only committed events are found, unless `conn`
+        (a connection of psycopg or Django, a Session …) is given: then also the events of its open transaction."""
         chosen = self._connection() if conn is None else find_psycopg(conn)
         if not isinstance(chosen, Connection):
             raise PartboxError("this connection is asynchronous: use `await kit.published_async(…)`")
@@ -239,9 +232,8 @@ class Kit:
     async def published_async(
         self, event_type: Any = None, *, conn: Any, **fields: Unpack[FilterFields]
     ) -> Published[Any]:
-        """Return the events that the test has published so far, in order, by an asynchronous connection.
-
-        Events in the open transaction of the connection are included."""
+        """Return the events that the test has published so far, in order, by an asynchronous connection. Events in the
+        open transaction of the connection are included."""
         chosen = find_psycopg(conn)
         if not isinstance(chosen, AsyncConnection):
             raise PartboxError("this connection is synchronous: use `kit.published(…)`")
@@ -250,50 +242,41 @@ class Kit:
         return Published(wanted, decode_events(rows, self.outbox.codecs))
 
     def drain(self, subscription: str = "default") -> Drained:
-        """Deliver the events that are due now, one by one in this thread, and return the outcome of each.
+        """Deliver the events that are due now, one by one in the order of their ids, and return the outcome of each.
 
-        They are delivered by id.
-
-        Due events that handlers publish are included. A retry waits for another drain, even if it is due at once.
-        Uncommitted events are not seen. Raise RegistrationError if the subscription has no handler, and PartboxError if
-        a worker delivers from this database too."""
+        Handlers run in this thread. Due events that handlers publish are included. A retry waits for another drain,
+        even if it is due at once. Uncommitted events are not seen. Raise RegistrationError if the subscription has no
+        handler, and PartboxError if a worker delivers from this database too."""
         return self._drainer.drain(subscription)
 
     async def drain_async(self, subscription: str = "default") -> Drained:
-        """Deliver the events that are due now, with `async def` handlers in this event loop, and return the outcomes.
-
-        All other handlers run in a thread. Each event has an outcome."""
+        """Deliver the events that are due now, and return the outcome of each. `async def` handlers run in this event
+        loop, and all other handlers in a thread."""
         return await self._drainer.drain_async(subscription)
 
     def handle(self, *events: DeliveredEvent, conn: Any = None) -> Drained:
         """Call the handlers of these events as a worker would, without saving outcomes or retrying.
 
-        The log is not used: nothing is parked.
-
-        For events that no worker can see: from `published(conn=…)` in a transaction, or from `delivered(…)`. `conn` is
-        for transactional handlers: a connection, or for handlers of SQLAlchemy a session or a connection of SQLAlchemy.
-        Handlers of Django use Django's own connection."""
+        This is for events that no worker can see: from `published(conn=…)` in a transaction, or from `delivered(…)`.
+        `conn` is for transactional handlers: a connection, or for handlers of SQLAlchemy a session or a connection of
+        SQLAlchemy. Handlers of Django use Django's own connection."""
         for each in events:
             if not isinstance(each, DeliveredEvent):
                 raise TypeError(f"{each!r} is no delivered event: give those of `published(…)` or `delivered(…)`")
         return call_handlers(self.outbox, events, conn, self._drainer.await_it)
 
     def advance(self, seconds: float | timedelta | str) -> None:
-        """Move the due times of waiting events earlier, as if these seconds had passed. No clock changes.
-
-        The time passes for retries, deferred and delayed events."""
+        """Move the due times of retries, deferred and delayed events earlier, as if this time had passed. No clock
+        changes."""
         statements.advance(self._connection(), self._schema, length("seconds", seconds))
 
     def fail_next(self, event_type: Kind | None, error: Error, times: int = 1) -> None:
-        """Make the next `times` deliveries of an event type fail with this error. None stands for any type.
-
-        The error is raised before the handler runs."""
+        """Make the next `times` deliveries of an event type fail with this error before the handler runs. None stands
+        for any type."""
         self._faults.inject(event_type, error, times)
 
     def give_state(self, state: Any) -> None:
-        """Give handlers this object as their state, instead of the value from the outbox's lifespan.
-
-        The lifespan is not entered."""
+        """Give handlers this object as their state. The lifespan of the outbox is not entered."""
 
         def lifespan() -> Iterator[Any]:
             yield state
@@ -303,9 +286,8 @@ class Kit:
         handlers.process_lifespan = Lifespan(lifespan, is_async=False, state=before.state if before else UNKNOWN_STATE)
 
     def record_sinks(self) -> RecordingSink:
-        """Replace all sinks by one that only records messages, and return it. Raise PartboxError without sinks.
-
-        The error comes if the outbox has no sinks."""
+        """Replace all sinks by one that only records messages, and return it. Raise PartboxError if the outbox has no
+        sinks."""
         sink, registered = RecordingSink(), self.outbox.handlers._registered
         sinks = {key: getattr(each.call, "__self__", None) for key, each in registered.items()}
         found = {key: StandIn(original, sink) for key, original in sinks.items() if isinstance(original, Sink)}
@@ -316,9 +298,7 @@ class Kit:
         return sink
 
     def forget(self) -> None:
-        """Empty the outbox, as if nothing was ever published.
-
-        This is for a database that several tests share."""
+        """Empty the outbox, as if nothing was ever published. This is for a database that several tests share."""
         statements.forget(self._connection(), self._schema)
 
     def close(self) -> None:

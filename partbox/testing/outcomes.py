@@ -58,9 +58,7 @@ class Settled:
 
 
 class Drained(list[Settled]):
-    """The outcomes of all events that were delivered in a test, in the order of delivery.
-
-    The delivery of all due events in a test is a drain. Held events come last."""
+    """The outcomes of all events that were delivered in a test, in the order of delivery. Held events come last."""
 
     @property
     def states(self) -> list[State]:
@@ -68,9 +66,7 @@ class Drained(list[Settled]):
         return [each.state for each in self]
 
     def of(self, event_type: str | Enum | type[Instance], aggregate_id: object = None) -> "Drained":
-        """Select the outcomes of events of a type, and of an aggregate id if given.
-
-        The type is named by a string or a class."""
+        """Select the outcomes of events of a type, named by a string or class, and of an aggregate id if given."""
         named = type_name("event_type", event_type)
         wanted = None if aggregate_id is None else str(aggregate_id)
         return Drained(
@@ -78,9 +74,8 @@ class Drained(list[Settled]):
         )
 
     def assert_done(self) -> "Drained":
-        """Assert that there are events and all are done, and return their outcomes. Raise AssertionError otherwise.
-
-        The error lists the outcomes and has the exception of the first failed handler as its cause."""
+        """Return the outcomes if there are events and all are done, else raise AssertionError. The error lists the
+        outcomes, and its cause is the exception of the first failed handler."""
         if self and all(each.state == "done" for each in self):
             return self
         if not self:
@@ -95,9 +90,8 @@ class Drained(list[Settled]):
 
 
 class OutcomeRecorder(Observer):
-    """An observer for tests that records the outcome of each delivered event, in order.
-
-    `ran` has the ids of the events of the drain."""
+    """An observer for tests that records the outcome of each delivered event, in order. `ran` has the ids of the events
+    of the drain."""
 
     def __init__(self) -> None:
         self.outcomes: list[Settled] = []

@@ -34,9 +34,8 @@ class FilterFields(TypedDict, total=False):
 
 
 class EventFilter:
-    """A filter of published events by event type, aggregate and tenant. None matches any.
-
-    An int or UUID stands for its text."""
+    """A filter of published events by event type, aggregate and tenant. None matches any. An int or UUID stands for its
+    text."""
 
     def __init__(
         self,
@@ -58,7 +57,6 @@ class EventFilter:
         return all(getattr(event, name) == value for name, value in self._fields.items())
 
     def with_payload_class(self, event: DeliveredEvent) -> DeliveredEvent:
-        """Return the event with its payload as an instance of the filter's class."""
         return event if self._cls is None else event.carrying(event.payload_as(self._cls))
 
     def __str__(self) -> str:
@@ -67,9 +65,8 @@ class EventFilter:
 
 
 class Published(list[DeliveredEvent[Payload]], Generic[Payload]):
-    """The published events that matched a filter, in the order of publishing.
-
-    `all` has all published events. If the filter named a class, payloads are instances of it."""
+    """The published events that matched a filter, in the order of publishing. If the filter named a class, payloads are
+    instances of the class. `all` has all published events."""
 
     def __init__(self, wanted: EventFilter, events: Sequence[DeliveredEvent]) -> None:
         super().__init__(map(wanted.with_payload_class, filter(wanted.matches, events)))
@@ -82,15 +79,14 @@ class Published(list[DeliveredEvent[Payload]], Generic[Payload]):
         return [event.payload for event in self]
 
     def one(self) -> DeliveredEvent[Payload]:
-        """Return the only published event that matched. Raise AssertionError if none or several matched.
-
-        The error lists the published events."""
+        """Return the only published event that matched. Raise AssertionError if none or several matched."""
+        # The error lists the published events.
         if len(self) != 1:
             raise AssertionError(f"{len(self) or 'no'} {self._wanted}, not one; {self._describe_all()}")
         return self[0]
 
     def __repr__(self) -> str:
-        """Return a list of the published events as text, shown by a failing `assert`."""
+        # A failing `assert` shows this text.
         return (
             f"<{len(self)} {self._wanted}:\n{format_events(self)}\n>"
             if self
@@ -102,17 +98,13 @@ class Published(list[DeliveredEvent[Payload]], Generic[Payload]):
 
 
 def decode_events(rows: Iterable[Row], codecs: Decoder, subscription: str = "default") -> list[DeliveredEvent]:
-    """Convert rows of the record table into events as a handler gets them.
-
-    Their epoch is 0."""
+    """Convert rows of the record table into events as a handler gets them, with epoch 0."""
     claim = ClaimContext(0, subscription, codecs)
     return [DeliveredEvent(row, claim) for row in rows]
 
 
 def format_events(events: Sequence[DeliveredEvent]) -> str:
-    """Return a text with one line for each event, including its payload.
-
-    Tests may show payloads."""
+    """Return a text with one line for each event. The payload is included, because tests may show payloads."""
     lines = [f"  {_line(event)}" for event in events[:MOST]]
     return "\n".join(lines) + (f"\n  and {len(events) - MOST} more" if len(events) > MOST else "")
 

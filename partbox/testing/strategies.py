@@ -34,16 +34,12 @@ _PAST, _FUTURE = datetime(2000, 1, 2), datetime(2500, 1, 1)
 
 
 def aggregate_ids(max_size: int = MAX_ID // 4) -> SearchStrategy[str]:
-    """Return a Hypothesis strategy that generates aggregate ids of at most `max_size` characters.
-
-    The empty text is included."""
+    """Return a Hypothesis strategy for aggregate ids of at most `max_size` characters, including the empty text."""
     return _texts(max_size=max_size)
 
 
 def aggregate_types(max_size: int = MAX_NAME) -> SearchStrategy[str]:
-    """Return a Hypothesis strategy that generates aggregate types.
-
-    The type of events without an aggregate is included."""
+    """Return a Hypothesis strategy for aggregate types, including the type of events without an aggregate."""
     return st.just(GLOBAL) | _texts(min_size=1, max_size=max_size)
 
 
@@ -58,28 +54,24 @@ def idempotency_keys() -> SearchStrategy[str]:
 
 
 def headers(max_size: int = 8, *, full: bool = False) -> SearchStrategy[dict[str, str]]:
-    """Return a Hypothesis strategy that generates at most `max_size` valid event headers.
-
-    They are within their common limit of 64 KiB. With `full`, some fill the limit, and Hypothesis warns about their
-    size when it prints them."""
+    """Return a Hypothesis strategy for at most `max_size` valid event headers, within their common limit of 64 KiB.
+    With `full`, some fill the limit, and Hypothesis warns about their size when it prints them."""
     names = _texts().filter(lambda name: not name.lower().startswith(HEADER_PREFIX))
     some = st.dictionaries(names, _texts(), max_size=max_size).filter(lambda given: _size(given) <= MAX_HEADERS)
     return some | st.builds(_full, names, _CHARACTERS) if full else some
 
 
 def json_values(max_leaves: int = 10) -> SearchStrategy[Any]:
-    """Return a Hypothesis strategy for JSON values that come back equal after publishing.
-
-    They are None, bools, 64-bit integers, finite floats, texts, lists, dicts."""
+    """Return a Hypothesis strategy for JSON values that come back equal after publishing: None, bools, 64-bit integers,
+    finite floats, texts, lists and dicts."""
     floats = st.floats(allow_nan=False, allow_infinity=False)
     leaves = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | floats | _texts()
     return st.recursive(leaves, _nested, max_leaves=max_leaves)
 
 
 def payloads(max_leaves: int = 10) -> SearchStrategy[Any]:
-    """Return a Hypothesis strategy for event payloads that come back equal after delivery.
-
-    They are JSON values or bytes, without a content type."""
+    """Return a Hypothesis strategy for event payloads that come back equal after delivery: JSON values or bytes,
+    without a content type."""
     return json_values(max_leaves) | st.binary()
 
 

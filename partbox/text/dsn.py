@@ -1,12 +1,4 @@
-"""Parses DSNs as libpq does, and URLs, without ever quoting an unreadable one.
-
-No part of an unreadable DSN can be trusted not to be the password, and errors of libpq quote the part they stumbled
-over. Therefore the reasons have texts of their own here. libpq also accepts some DSNs with another meaning than
-intended: after an unescaped "@" or "/", the rest of the password becomes a host, a port or a database, which later
-errors would name.
-
-Unknown options in the query of other URLs are errors, because a misspelt option would be ignored, or would fail at
-every event."""
+"""Parses DSNs as libpq does, and URLs. An unreadable one is never quoted, because any part may be the password."""
 
 import re
 from collections import Counter
@@ -62,6 +54,7 @@ def bare(text: str) -> str:
 
 def parts(dsn: str) -> dict[str, str]:
     """Parse a database connection string into a dict of parameters. Raise SettingsError if it is unreadable."""
+    # Errors of libpq quote the part they stumbled over. Therefore the reasons have texts of their own.
     # The error quotes no part of the DSN.
     dsn = bare(dsn)
     # libpq would stop reading at the null character.
@@ -91,7 +84,6 @@ def connect_share(whole: float, given: dict[str, str]) -> int:
 
 
 def unreadable(reason: str) -> SettingsError:
-    """Return the SettingsError for a DSN that cannot be used, with a remedy."""
     # `reason` completes "it has".
     return SettingsError(f"the DSN cannot be read: it has {reason}: {REMEDY}")
 
@@ -123,6 +115,7 @@ def check_ports(url: str) -> None:
 
 def query_of(url: str, known: Collection[str] | None = None) -> dict[str, str]:
     """Parse the query options of a URL. Raise SettingsError if one is repeated, empty or unknown."""
+    # An unknown option is an error, because a misspelt one would be ignored, or would fail at every event.
     # The query is the part after the "?". All options are allowed if `known` is None.
     place, mark, _ = url.partition("#")
     parts, where = urlsplit(place), masked_url(place)
@@ -146,9 +139,8 @@ def query_of(url: str, known: Collection[str] | None = None) -> dict[str, str]:
 
 
 def option_name(name: str) -> str:
-    """Return the name of a URL option for an error message, masked unless it looks like a name.
-
-    It may be part of a password."""
+    """Return the name of a URL option for an error message, masked unless it looks like a name."""
+    # A text that does not look like a name may be part of a password.
     return name if _OPTION.fullmatch(name) else MASK
 
 
@@ -157,9 +149,7 @@ def _reason(said: str) -> str:
 
 
 def _hint(dsn: str) -> str:
-    """Return a hint about a misspelt key in a DSN, or "".
-
-    It contains no other part of the DSN."""
+    # The hint is about a misspelt key, and contains no other part of the DSN.
     known = [each.keyword.decode() for each in pq.Conninfo.get_defaults()]
     for name in _KEY.findall(dsn.partition("?")[2] if _URL.match(dsn) else dsn):
         if name not in known and (near := hint(name, known, "", likeness=0.75)):
@@ -168,7 +158,8 @@ def _hint(dsn: str) -> str:
 
 
 def _misread_sign(dsn: str, found: dict[str, str]) -> str | None:
-    """Return a sign that libpq has misread a DSN, as after an unescaped "@" in a password, or None."""
+    # libpq accepts some DSNs with another meaning than intended. After an unescaped "@" or "/", the rest of the
+    # password becomes a host, a port or a database, which later errors would name.
     # The sign is a text.
     url = _URL.match(dsn)
     if url is not None:

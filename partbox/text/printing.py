@@ -1,7 +1,5 @@
-"""Makes text safe to print.
-
-Texts of events and errors must not move the cursor of a terminal, colour text, turn the direction of writing, or pass
-for a line of their own."""
+"""Makes text safe to print: text of events and errors must not move the cursor of a terminal, colour text, turn the
+direction of writing, or pass for a line of its own."""
 
 from collections.abc import Callable, Sequence
 from json import dumps

@@ -1,8 +1,5 @@
-"""Replaces secrets in texts and headers by `***`, for logs, stored errors, commands and the live page.
-
-A secret is recognized by its name (`password=…`, `"token": "…"`, the header `cookie`) or by its form (a password in a
-URL, `Bearer …`, a JWT, a private key). The text after a colon may also be prose, as in "invalid token: unexpected }",
-and is then kept. Every expression takes linear time, because names are matched as whole words only."""
+"""Replaces secrets in texts and headers by `***`, for logs, stored errors, commands and the live page. A secret is
+recognized by its name (`password=…`, `"token": "…"`) or by its form (`Bearer …`, a JWT, a private key)."""
 
 import re
 from collections.abc import Mapping
@@ -88,6 +85,7 @@ _HEADER: Final = re.compile(
 
 def masked(text: str) -> str:
     """Replace every secret in a text, such as a password or token, by a mask."""
+    # Every expression takes linear time, because names are matched as whole words only.
     # Text that is masked already does not change.
     text = _KNOWN_FORM.sub(MASK, _USER_ALONE.sub(rf"\1{MASK}@", _TOKEN.sub(_without_password, text)))
     text = _SCHEME.sub(_masked_scheme, _TUPLE.sub(_masked_tuple, _masked_pairs(text)))
@@ -95,7 +93,6 @@ def masked(text: str) -> str:
 
 
 def masked_or_none(text: str | None) -> str | None:
-    """Replace every secret in a text by a mask. None stays None."""
     return None if text is None else masked(text)
 
 
@@ -163,6 +160,7 @@ def _end_of_value(found: re.Match[str]) -> int:
 
 def _is_prose(found: re.Match[str]) -> bool:
     """Return True if the value after a secret's name is ordinary words and no secret."""
+    # Prose is kept, as in "invalid token: unexpected }".
     # The value is empty, or words about a secret after a colon.
     name, between, value = found.group("name", "between", "value")
     if value.strip("\\\"'").rstrip(",;)}]").lower() in _NOTHING:

@@ -14,9 +14,7 @@ MOST = 8  # names that are listed
 
 
 class NodeProcess(Protocol):
-    """The interface of a worker process for which a host's display name is built.
-
-    `supervisor` is the id of its parent process, or None if its version does not report it."""
+    """A worker process for `node_names`. `supervisor` is the id of its parent process, or None if not reported."""
 
     @property
     def instance_id(self) -> UUID: ...
@@ -113,7 +111,6 @@ def hint(name: str, known: Iterable[str], otherwise: str | None = None, likeness
 
 
 def no_subscription(name: str, schema: str, others: Sequence[str]) -> str:
-    """Return the error message for a subscription that does not exist, with a remedy."""
     # `others` are the subscriptions of the schema.
     said = f"subscription {name!r} does not exist in schema {schema!r}"
     create = f"`partbox subscription create {shlex.quote(name)}`"
@@ -129,11 +126,10 @@ def listed(names: Sequence[str]) -> str:
 
 
 def node_names(processes: Iterable[NodeProcess]) -> dict[UUID, str]:
-    """Return the display name of each process's host, such as "web-1", by the process's instance id.
-
-    A host may have several supervisors, whose processes all have its name. Supervisors are numbered in the order of
-    their start, which is the order of their ids (UUIDv7), so a number changes only when an earlier supervisor is gone.
-    Processes without a supervisor id count as one node, the first."""
+    """Return the display name of each process's host, such as "web-1", by the process's instance id."""
+    # A host may have several supervisors, whose processes all have its name. Supervisors are numbered in the order of
+    # their start, which is the order of their ids (UUIDv7), so a number changes only when an earlier supervisor is
+    # gone. Processes without a supervisor id count as one node, the first.
     # "web-1 (2)" stands for the second supervisor on that host.
     found = list(processes)
     known: dict[str, set[UUID | None]] = {}

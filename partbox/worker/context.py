@@ -24,10 +24,8 @@ def _ignore_signal(*_: object) -> None: ...
 
 @dataclass(slots=True)
 class Signals:
-    """Callbacks by which the parts of one worker report serious problems to each other.
-
-    The problems are refused saves, broken connections and fatal errors. The callbacks run in the reporting thread, and
-    `worker.py` sets the receivers."""
+    """Callbacks by which the parts of one worker report refused saves, broken connections and fatal errors to each
+    other. They run in the reporting thread, and `worker.py` sets the receivers."""
 
     # A save was refused because these partitions are not owned any more. Called by the saving thread, without the lock.
     report_refused: Callable[[Sequence[Tenure]], object] = _ignore_signal
@@ -41,9 +39,8 @@ class Signals:
 
 @dataclass(frozen=True)
 class Context:
-    """The objects that the parts of one worker share, such as settings, engine and observers.
-
-    `dsn` is called for each new connection."""
+    """The objects that the parts of one worker share, such as settings, engine and observers. `dsn` is called for each
+    new connection."""
 
     settings: Settings
     dsn: Callable[[], str]
@@ -61,14 +58,11 @@ class Context:
 
     @property
     def schema(self) -> str:
-        """The name of the PostgreSQL schema with the tables of the outbox."""
         return self.settings.schema_name
 
     @cached_property
     def log(self) -> Callable[..., None]:
-        """A function that logs a named event, with the subscription as a field.
-
-        It uses the worker's logger (`log_event`)."""
+        """A function that logs a named event by the worker's logger, with the subscription as a field."""
         return partial(log_event, logging.getLogger("partbox.worker"), subscription=self.subscription)
 
     @cached_property

@@ -1,9 +1,8 @@
 """Fork safety: a process forked by a handler has the memory of a worker, and must not act as one.
 
-In the child only the forking thread goes on, inside its handler. The handler may do anything there, such as run the
-target of a `multiprocessing` process, or exec. When the handler ends, the child ends as the handler did. It does not
-run on in its lane, save, report to observers, or run exit hooks. An application that embeds a worker and forks goes on
-in its child without that worker."""
+In the child only the forking thread goes on, inside its handler, which may do anything there. When the handler ends,
+the child ends as the handler did. It does not run on in its lane, save, report to observers, or run exit hooks. An
+application that embeds a worker and forks goes on in its child without that worker."""
 
 import os
 import traceback
@@ -18,9 +17,7 @@ _fork_hooks: set[WeakMethod[Callable[[], None]]] = set()
 
 
 def call_when_forked(hook: Callable[[], None]) -> None:
-    """Register a bound method to be called in each forked child of this process.
-
-    It is called as long as the method's object lives."""
+    """Register a bound method to be called in each forked child, as long as the method's object lives."""
     _fork_hooks.add(WeakMethod(hook, _fork_hooks.discard))
 
 

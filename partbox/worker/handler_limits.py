@@ -30,9 +30,8 @@ EventValue = Callable[[DeliveredEvent], object]
 
 
 class HandlerLimits:
-    """The rate and concurrency limits of a worker's handlers, by handler name.
-
-    They are kept as `declared` in the code and as `in_force` now. Transactional handlers never have a limit."""
+    """The rate and concurrency limits of a worker's handlers, by handler name: as `declared` in the code and as
+    `in_force` now. Transactional handlers never have a limit."""
 
     def __init__(self, routes: Routes[Endpoint], turns: LimitPermits) -> None:
         self._routes = routes

@@ -25,10 +25,8 @@ STOP_LIMIT = (1.0, 3)
 
 
 class Session(NamedTuple):
-    """The database connections of one worker.
-
-    They are the poller's own connection, and the connections that it lends to the saver and, if needed, to the
-    transactor (the thread of transactional handlers)."""
+    """The database connections of one worker: the poller's own, and the connections that it lends to the saver and, if
+    needed, to the transactor (the thread of transactional handlers)."""
 
     reading: WatchedConnection
     saving: WatchedConnection
@@ -48,9 +46,8 @@ class Session(NamedTuple):
 
 
 class SessionFactory:
-    """The factory that opens and configures the database connections of one worker process.
-
-    Only the poller's thread uses it, except for `limit_statements`."""
+    """The factory of a worker's database connections. Only the poller's thread uses it, except for
+    `limit_statements`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -98,9 +95,7 @@ class SessionFactory:
 
 
 def log_lost_connection(error: Error | PartboxError, subscription: str, loop: str) -> None:
-    """Log why the database connection of the thread `loop` was lost.
-
-    It hung, or it broke, or rows would be hidden from it."""
+    """Log why the thread `loop` lost its database connection: it hung, it broke, or rows would be hidden from it."""
     if isinstance(error, HungError):
         text = "a connection hangs, and nothing went on in the %s until now; all are made anew: %s"
         log_event(log, "connection_hung", text, loop, error, subscription=subscription, loop=loop)

@@ -15,9 +15,8 @@ IDS_PER_SLOT = 3
 
 
 class Slot:
-    """A part of shared memory by which a worker process and its supervisor exchange identity and signs of life.
-
-    The lease is exchanged too. `times` and `ids` are flat sequences shared by all slots."""
+    """A part of shared memory by which a worker process and its supervisor exchange identity, lease and signs of life.
+    `times` and `ids` are flat sequences shared by all slots."""
 
     def __init__(self, times: MutableSequence[float], ids: MutableSequence[int], index: int = 0) -> None:
         self._times = times
@@ -75,9 +74,7 @@ class Slot:
 
     @property
     def version(self) -> int:
-        """A number that changes whenever the instance id of the process changes.
-
-        It is odd while the id is being changed."""
+        """A number that changes whenever the instance id changes. It is odd while the id is being changed."""
         return self._ids[self._first_id]
 
     @property

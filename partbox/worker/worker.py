@@ -53,9 +53,8 @@ log = logging.getLogger("partbox.worker")
 
 
 class Worker:
-    """The worker that delivers events in one process: poller, handlers and saver.
-
-    It serves the partitions that its instance, the one in its slot, owns."""
+    """The worker that delivers events in one process: poller, handlers and saver. It serves the partitions that the
+    instance in its slot owns."""
 
     def __init__(  # noqa: PLR0913  each comes from elsewhere, and none belongs to another
         self,
@@ -162,7 +161,6 @@ class Worker:
         context.log("worker_started", text, *values, handlers=handlers, concurrency=at_once)
 
     def notify_started(self) -> None:
-        """Notify observers that this worker begins to deliver events."""
         self._context.observers.started(self._start_notice)
 
     def wake(self) -> None:
@@ -170,8 +168,7 @@ class Worker:
         self.poller.wake()
 
     def drain(self, timeout: float) -> bool:
-        """Start no more handlers, and release all partitions within `timeout` seconds. Return True if all are
-        released."""
+        """Start no more handlers, and release all partitions. Return False if some are left after `timeout` seconds."""
         # Each partition is released as its handlers end.
         self._context.slot[STOPPING] = 1.0
         self.poller.wake()
@@ -208,9 +205,8 @@ class Worker:
         self.dispatcher.close()
 
     def abandon_hung(self) -> None:
-        """End the worker although handlers hang, and release all partitions without a hung handler.
-
-        It is saved that the hung handlers were abandoned."""
+        """End the worker although handlers hang, and release all partitions without a hung handler."""
+        # The process saves first that the hung handlers were abandoned.
         self._context.slot[STOPPING] = 1.0
         self.poller.wake()
         until = time.monotonic() + self._context.settings.drain_timeout

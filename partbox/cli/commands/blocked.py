@@ -30,8 +30,6 @@ Reason = Annotated[str | None, option("TEXT", "Kept with the error of the skippe
 
 @dataclass(frozen=True, slots=True)
 class AggregateArguments:
-    """The aggregate on which a command acts."""
-
     aggregate_type: Annotated[str, argument("AGGREGATE_TYPE", "Such as Order.")]
     aggregate_id: Annotated[str, argument("AGGREGATE_ID", "Such as 7.")]
 

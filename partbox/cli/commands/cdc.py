@@ -24,8 +24,6 @@ app = typer.Typer(
 
 
 class ConfigFormat(StrEnum):
-    """The form of a printed configuration."""
-
     CONNECT = "connect"
     PROPERTIES = "properties"
 
@@ -38,8 +36,6 @@ PASSWORDS = {
 
 
 class SnapshotFrom(StrEnum):
-    """The first events that the connector sends."""
-
     BEGINNING = "beginning"
     NOW = "now"
 
@@ -112,13 +108,13 @@ def _connector(
 
 
 def _host(conn: psycopg.Connection) -> str:
-    """Return the host, or an empty text if the connection uses a local socket."""
+    # The text is empty if the connection uses a local socket.
     host = conn.info.host
     return "" if host.startswith(("/", "@")) else host
 
 
 def _notes(made: Connector, state: CdcReadiness, form: ConfigFormat, pooler: bool, by_socket: bool) -> Iterator[str]:
-    """Yield notes on values missing from the configuration, and on steps that remain."""
+    # The notes are about values that are missing from the configuration, and about steps that remain.
     yield f"the password of role {made.role!r} is not printed: {PASSWORDS[form]}"
     if by_socket:
         yield "the DSN names a socket and Debezium connects by TCP: put the server's host for localhost, and its port"

@@ -109,7 +109,7 @@ def _describe_setting(found: Settings, name: str, keyword: str) -> ShownSetting:
 
 
 def _origin_text(shown: ShownSetting) -> str:
-    """Return the origin of a value, such as "--lease, over the keyword in shop:outbox and PARTBOX_LEASE"."""
+    # The text is, for example, "--lease, over the keyword in shop:outbox and PARTBOX_LEASE".
     if not shown.overruled:
         return shown.origin
     *before, last = shown.overruled

@@ -60,8 +60,6 @@ class DeadSelection:
 
 @dataclass(frozen=True, slots=True)
 class DeadOptions:
-    """Options that filter dead records."""
-
     type: Annotated[str | None, option("TYPE", "Only this event type.")] = None
     aggregate_type: Annotated[str | None, option("TYPE", "Only of this aggregate type.")] = None
     aggregate_id: Annotated[str | None, option("ID", "Only of this aggregate.")] = None
@@ -70,7 +68,7 @@ class DeadOptions:
     until: Until = None
 
     def given(self) -> dict[str, Any]:
-        """Return the given filters by their names in Python."""
+        # The keys are the names of the filters in Python. Filters that were not given are left out.
         named = {"event_type" if name == "type" else name: value for name, value in asdict(self).items()}
         return {name: value for name, value in named.items() if value is not None}
 
@@ -177,13 +175,9 @@ def discard(*, order: DeadSelection, filters: DeadOptions, outbox: OutboxOptions
 def _change_records(
     verb: Literal["replay", "discard"], order: DeadSelection, filters: DeadOptions, outbox: OutboxOptions
 ) -> tuple[int, int]:
-    """Change one record, or all that match after a confirmation.
-
-    Return the numbers of changed and of remaining records.
-
-    Raise PartboxError unless exactly one of an id and --all is given, so that nobody changes all by accident. Nothing
-    is confirmed if no record matches.
-    """
+    """Change one record, or all that match after a confirmation. Return the numbers of changed and remaining ones."""
+    # PartboxError is raised unless exactly one of an id and --all is given, so that nobody changes all records by
+    # accident. Nothing is confirmed if no record matches.
     records, id, chosen = outbox.verbs(DeadRecords), order.id, {**filters.given(), "subscription": order.subscription}
     if id is not None and (order.all or filters.given()):
         raise PartboxError(f"ID {id!r} is one record: leave out --all and the filters, or leave out the ID")

@@ -63,7 +63,7 @@ def doctor(
 
 
 def _print(out: Console, finding: Finding) -> None:
-    """Print a finding without line breaks, so that its commands can be copied."""
+    # Lines are not broken, so that the commands in the finding can be copied.
     head = Text.assemble((finding.severity, STYLES[finding.severity]), f"  {finding.cause}", style="bold")
     where = f"  subscription {finding.subscription}" if finding.subscription is not None else ""
     out.print(head + Text(_line(where)), soft_wrap=True)

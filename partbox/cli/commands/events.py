@@ -167,7 +167,7 @@ def _write_asyncapi(target: str, outbox: Outbox, file: Path, topic: str | None) 
 
 
 def _upcast_versions(outbox: Outbox) -> dict[str, set[int]]:
-    """Return the versions from which an upcast reads, by event."""
+    # The result has the versions from which an upcast reads, by the name of the event.
     found: dict[str, set[int]] = {}
     for name, version in outbox.codecs.upcasts:
         found.setdefault(name, set()).add(version)

@@ -35,8 +35,6 @@ class RecordNames:
 
 @dataclass(frozen=True, slots=True)
 class RecordFilters:
-    """Options that filter records."""
-
     type: Annotated[str | None, option("TYPE", "Only this event type.")] = None
     aggregate_type: Annotated[str | None, option("TYPE", "Only of this aggregate type.")] = None
     tenant: Annotated[str | None, option("ID", "Only of this tenant.")] = None
@@ -51,7 +49,7 @@ class RecordFilters:
     ] = None
 
     def given(self) -> dict[str, Any]:
-        """Return the given filters by their names in Python."""
+        # The keys are the names of the filters in Python. Filters that were not given are left out.
         named = asdict(self)
         named["event_type"] = named.pop("type")
         if between := named.pop("failed_between"):
@@ -110,7 +108,7 @@ def _not_found_text(what: str | None) -> str:
 
 
 def _list_hints(found: FoundRecords, limit: int) -> Iterator[str]:
-    """Yield hints: other meanings of the id, how far the search has read, and the options that continue it."""
+    # The hints name other meanings of the id, how far the search has read, and the options that continue the search.
     for other in found.others:
         yield f"read as {found.meant}; there is a {other} like this, too: --{OPTION[other]} shows that"
     if found.read_since is None:

@@ -25,8 +25,6 @@ from partbox.operations.arguments import time_with_zone
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """Options that name a table and the meaning of its columns."""
-
     table: Annotated[str | None, option("TABLE", "The table or view, as in SQL: public.outbox.")] = None
     map: Annotated[list[str] | None, option("FIELD=COLUMN", "The column of a field; repeatable.")] = None
     set: Annotated[list[str] | None, option("FIELD=VALUE", "The same value for all rows; repeatable.")] = None
@@ -39,7 +37,6 @@ class TableOptions:
     where: Annotated[str | None, option("SQL", "Only rows for which this is true.")] = None
 
     def plan(self, table: str) -> ImportPlan:
-        """Return the import plan that the options describe."""
         columns, constants = _parse_pairs("--map", self.map), _parse_pairs("--set", self.set)
         names = {name: _split_names(getattr(self, name)) for name in ("pending", "failed", "done", "key", "order")}
         return ImportPlan(table, columns, constants, status=self.status, where=self.where, **names)
@@ -47,8 +44,6 @@ class TableOptions:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveOptions:
-    """Options that name an archive and select events of it."""
-
     archive: Annotated[
         str | None, option("DIR|URL|FILE", "Instead of a table: an archive that purges wrote, or one file of it.")
     ] = None
@@ -63,7 +58,6 @@ class ArchiveOptions:
     ] = None
 
     def wanted(self) -> ImportFilter:
-        """Return the filter that the options describe."""
         since = None if self.since is None else time_with_zone("--since", self.since)
         until = None if self.until is None else time_with_zone("--until", self.until)
         return ImportFilter(since, until, _split_names(self.type), self.aggregate_type, self.aggregate_id)
@@ -113,7 +107,7 @@ def import_(
 
 
 def _refuse_options(options: Mapping[str, object], kind: str) -> None:
-    """Raise PartboxError if any of the options is given. `kind` is the kind of import for which they are."""
+    # `kind` is the kind of import for which the options are.
     for name, value in options.items():
         if value:
             raise PartboxError(f"--{name.strip('_').replace('_', '-')} is for {kind}: leave it out")
@@ -138,7 +132,7 @@ def _import_archive(outbox: OutboxOptions, archive: str, options: ArchiveOptions
 def _import_table(
     run_pass: Callable[..., ImportResult], dry_run: bool, skip_bad: bool, follow: bool, json: bool
 ) -> int:
-    """Import a table, or only count its rows with `dry_run`, print a report, and return the exit code."""
+    # The result is the exit code.
     if dry_run and follow:
         raise PartboxError("--dry-run looks once: leave --follow out")
     if dry_run:
@@ -160,10 +154,7 @@ def _import_table(
 def _follow(
     result: ImportResult, run_pass: Callable[[], ImportResult], wait: Callable[[float], bool], json: bool
 ) -> None:
-    """Repeat the import until stopped.
-
-    Print a line for each pass that imported something, and errors of the database.
-    """
+    """Repeat the import until stopped. Print each pass that imported something, and each error of the database."""
     pause = PAUSE
     print_line(result, json)
     while not wait(pause):
@@ -190,13 +181,13 @@ def _parse_pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
 
 
 def _split_names(given: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the names of an option that is repeated, or given with commas."""
+    # The option may be repeated, or given once with commas.
     return tuple(name.strip() for each in given or () for name in each.split(",") if name.strip())
 
 
 @contextmanager
 def _show_progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar if standard error is a terminal, else print a line every REPORT_INTERVAL."""
+    # If standard error is no terminal, a line is printed every REPORT_INTERVAL instead of the bar.
     is_terminal = Console(stderr=True).is_terminal
     reported_at = time.monotonic()
 

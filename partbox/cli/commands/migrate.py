@@ -49,7 +49,7 @@ def migrate(
 
 
 def _require(dsn: str, schema: str) -> None:
-    """Raise an error if the schema does not exist, because a mistyped name must not create another outbox."""
+    # A mistyped name must not create another outbox, so an error is raised if the schema does not exist.
     with connect_plain(dsn) as conn:
         if not schema_exists(conn, schema):
             raise migrations.missing_error(conn, schema)

@@ -92,10 +92,8 @@ def _parse_interval(every: str, dry_run: bool) -> float:
 
 
 def _purge_once(settings: Settings, dry_run: bool, json: bool, stopped: SignalFlag, archive_ended: bool) -> int:
-    """Purge once, print the result, and return the exit code.
-
-    If `archive_ended` is True, something was done already, so a purge of nothing is no failure.
-    """
+    # If `archive_ended` is True, something was done already, so a purge of nothing is no failure. The result is the
+    # exit code.
     verb = "would purge" if dry_run else "purged"
     with Console(stderr=True).status(f"{verb} …") as status:
 
@@ -136,10 +134,7 @@ def _archived_text(purged: Purged, dry_run: bool) -> str:
 
 
 def _purge_repeatedly(settings: Settings, interval: float, json: bool, stopped: SignalFlag) -> None:
-    """Purge at once and after each interval until stopped.
-
-    An error of the first purge is raised. Errors of later purges are printed.
-    """
+    # An error of the first purge is raised. Errors of later purges are printed.
     once = partial(run, lambda: database(settings), settings, patient=True, stopped=stopped.is_set)
     _print_line(once(), json)
     while not stopped.wait(interval):
@@ -162,7 +157,7 @@ def _print_line(purged: Purged, json: bool) -> None:
 
 
 def _print_problems(purged: Purged) -> bool:
-    """Print failures and obstacles, a line each. Return True if anything failed."""
+    # The result is True if anything failed. An archive that is waited for is no failure.
     if purged.waiting is not None:
         typer.echo(f"partbox: not archived yet: {printable(purged.waiting)}", err=True)
     if purged.unarchived is not None:

@@ -64,7 +64,7 @@ def _print(schema: str, done: Rebased) -> None:
 
 @contextmanager
 def _show_waiting() -> Iterator[Progress]:
-    """Show the reason for waiting on standard error: one changing line at a terminal, else a line for each reason."""
+    # On a terminal, the reason for waiting is one changing line on standard error. Otherwise each reason gets a line.
     error = Console(stderr=True)
     said = ""
 

@@ -80,7 +80,7 @@ def build_relay(targets: Sequence[RelayTarget], subscription: str) -> tuple[Hand
 
 
 def _ensure_subscription(subscriptions: Subscriptions, name: str, start: str) -> None:
-    """Create the subscription in a database unless it exists. Several nodes may start at once."""
+    # Several nodes may start at once, so another one may create the subscription meanwhile.
 
     def exists() -> bool:
         return any(each.name == name for each in subscriptions.list())
@@ -94,10 +94,8 @@ def _ensure_subscription(subscriptions: Subscriptions, name: str, start: str) ->
 
 
 def choose_targets(settings: Settings, to: str | None, topic: str | None) -> tuple[RelayTarget, ...]:
-    """Return the targets, checked as far as possible without their brokers.
-
-    Raise BadParameter if there is none, and SettingsError if a target is invalid.
-    """
+    """Return the checked targets. Raise BadParameter if there is none, and SettingsError if a target is invalid."""
+    # The brokers of the targets are not asked.
     if to is None and topic is not None:
         raise typer.BadParameter("--topic is that of --to, which is missing: targets of the settings have their own")
     if to is None and not settings.relay:
@@ -115,7 +113,6 @@ def choose_targets(settings: Settings, to: str | None, topic: str | None) -> tup
 
 
 def build_sink(target: RelayTarget) -> Sink:
-    """Return the sink of a target. Raise SettingsError if the target is invalid."""
     return sink_of(target.to, target.topic, None if target.secret is None else target.secret.get_secret_value())
 
 

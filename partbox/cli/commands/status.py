@@ -96,7 +96,7 @@ def _watch(settings: Settings, subscription: str, pause: float, json: bool) -> N
 
 @contextmanager
 def _open_printer(json: bool, patience: float) -> Iterator[PrintSample]:
-    """Yield a function that prints samples as JSON lines, as a live display on a terminal, or as blocks of text."""
+    # Samples are printed as JSON lines, as a live display on a terminal, or as blocks of text.
     from rich.live import Live
 
     out = console()
@@ -114,7 +114,7 @@ def _print_writer_only(schema: str, json: bool) -> None:
 
 
 def _print_sample(sample: ClusterSample, patience: float, json: bool) -> None:
-    """Print a line of JSON or a block of text. A problem is printed to standard error."""
+    # A problem is printed to standard error.
     out, rates = console(), sample.rates
     if sample.problem is not None:
         typer.echo(f"partbox: {printable(sample.problem)}", err=True)
@@ -145,7 +145,7 @@ def _to_json(cluster: stats.Cluster, patience: float) -> dict[str, object]:
 
 
 def _build_tables(cluster: stats.Cluster, patience: float, rates: "Rates | None" = None) -> RenderableType:
-    """Return all tables and the summary. `patience` is the number of seconds for which a stopping process waits."""
+    # `patience` is the number of seconds for which a stopping process waits.
     summary = table(("", ""), [*_summary(cluster, patience), *_backlog(cluster, rates)])
     summary.show_header = False
     parts: list[RenderableType] = []
@@ -169,9 +169,7 @@ def _row(each: stats.Instance, node: str) -> tuple[str, ...]:
 
 
 def _summary(cluster: stats.Cluster, patience: float) -> Iterator[Line]:
-    """Yield the lines of the cluster view that sum up its processes and partitions.
-
-    A command has a line of its own, so that a narrow terminal does not break it."""
+    # A command has a line of its own, so that a narrow terminal does not break it.
     schema, subscription = cluster.schema, cluster.subscription
     yield "subscription", f"{subscription} in schema {schema}"
     if cluster.paused:
@@ -202,7 +200,6 @@ def _summary(cluster: stats.Cluster, patience: float) -> Iterator[Line]:
 
 
 def _backlog(cluster: stats.Cluster, rates: "Rates | None") -> Iterator[Line]:
-    """Yield the lines about unfinished events, with the commands that show the troubled ones."""
     schema, subscription = cluster.schema, cluster.subscription
     about = "" if cluster.exact else "about "
     most = f"at most {about}{cluster.pending_max:,} in a partition"
@@ -230,8 +227,6 @@ def _backlog(cluster: stats.Cluster, rates: "Rates | None") -> Iterator[Line]:
 
 
 def _count_rerun(cluster: stats.Cluster) -> int:
-    """Return how many events would run again if all processes stopped now.
-
-    Only handlers that have run for over ten seconds are known, and count.
-    """
+    """Return how many events would run again if all processes stopped now, as far as known."""
+    # Only handlers that have run for over ten seconds are known.
     return sum(len(each.running) + each.running_more for each in cluster.instances)

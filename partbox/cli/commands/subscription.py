@@ -138,10 +138,8 @@ def drop(*, name: Name, yes: Yes = False, timeout: Timeout = "60s", outbox: Outb
 
 @contextmanager
 def _show_waiting() -> Iterator[Progress]:
-    """Show on a terminal's standard error which processes the command waits for.
-
-    Ctrl-C, or another signal to stop, undoes the pause.
-    """
+    # A terminal shows on standard error which processes the command waits for. Ctrl-C, or another signal to stop,
+    # undoes the pause.
     error = Console(stderr=True)
     try:
         with interruptible(*STOP_SIGNALS), error.status("waiting for the workers to release") as status:

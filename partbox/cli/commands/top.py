@@ -100,8 +100,6 @@ def _wait_for_quit(pressed: Keys, seconds: float) -> bool:
 
 
 class _FrameBuilder:
-    """A builder of frames from samples, which compares each sample with the previous one."""
-
     def __init__(self, overview_cache: CachedOverview) -> None:
         self._overview_cache = overview_cache
         self._roster = Roster()

@@ -49,6 +49,6 @@ def worker(
 
 
 def _wait_for_handlers(settings: Settings, subscription: str) -> dict[str, str]:
-    """Return the flag that makes events wait for a missing handler, unless a setting decides otherwise."""
+    # The flag makes events wait for a missing handler, unless a setting decides otherwise.
     unsaid = settings.origins["on_unroutable"] == "default" and settings.unroutable_in(subscription) == "dead"
     return {"on_unroutable": "retry"} if unsaid else {}

@@ -1,7 +1,4 @@
-"""Makes every setting an option of every command that uses settings, such as `--lease 10s` or `--no-pooler`.
-
-The help of a command shows only settings for which the command has a parameter. The others are hidden, because they are
-the same everywhere and `partbox config` lists them."""
+"""Makes every setting an option of every command that uses settings, such as `--lease 10s` or `--no-pooler`."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -26,9 +23,7 @@ _typed: ContextVar[Mapping[str, Any]] = ContextVar("typed", default=MappingProxy
 
 
 def load(*, flags: Mapping[str, Any] | None = None) -> Settings:
-    """Load the settings of the outbox for a command, with its own `flags` taking precedence.
-
-    They take precedence over settings that were typed as options."""
+    """Load the settings for a command. Its own `flags` take precedence over settings that were typed as options."""
     return settings.load(flags=typed() | dict(flags or {}))
 
 
@@ -44,6 +39,7 @@ _ALIASES = {"event_type": "type", "types": "type", "from_id": "point", "from_tim
 
 def with_settings(command: Command) -> Command:
     """Decorate a command so that every setting of the outbox is a command-line option of it."""
+    # The help hides these options, because they are the same everywhere and `partbox config` lists them.
     # A setting that is among the command's parameters gets no option. An ArgumentError of the command becomes a
     # PartboxError that names the option instead of the Python argument.
     signature = inspect.signature(command)

@@ -76,7 +76,6 @@ def _pages(
 
 
 def configure_logging(chosen: settings.Settings) -> settings.Settings:
-    """Configure the logging of this process by the settings, and return the settings."""
     # The settings are the format and the level.
     configure(chosen.log_format, configured_level(chosen))
     return chosen

@@ -26,16 +26,12 @@ def option(metavar: str, help: str, *names: str, min: int | None = None, max: in
 
 
 def flag(help: str, *names: str) -> Any:
-    """Declare a command-line option without a value, such as `--json`.
-
-    It has no negative form (no `--no-…`)."""
+    """Declare a command-line option without a value, such as `--json`, and without a negative form (`--no-…`)."""
     return typer.Option(*names, help=help)
 
 
 def argument(metavar: str, help: str) -> Any:
-    """Declare a positional command-line argument.
-
-    It is required if the annotated parameter has no default."""
+    """Declare a positional command-line argument. It is required if the annotated parameter has no default."""
     return typer.Argument(metavar=metavar, help=help)
 
 
@@ -64,13 +60,10 @@ Yes = Annotated[bool, flag("Do not ask for confirmation.", "--yes", "-y")]
 
 @dataclass(frozen=True, slots=True)
 class DatabaseOptions:
-    """Command-line options that select the outbox: its database and schema."""
-
     dsn: Dsn = None
     schema: Schema = None
 
     def settings(self, **flags: Any) -> Settings:
-        """Load the settings of the outbox from these options and further `flags` of the command."""
         return load(flags={"dsn": self.dsn, "schema": self.schema, **flags})
 
 
@@ -89,9 +82,7 @@ class OutboxOptions(DatabaseOptions):
 
 @dataclass(frozen=True, slots=True)
 class RoleOptions:
-    """Command-line options that name the database roles to which privileges are granted.
-
-    They are the roles of publishers and of workers."""
+    """Command-line options that name the database roles of publishers and workers that get privileges."""
 
     publisher_role: Annotated[list[str] | None, option("ROLE", "Grant a role what publishing needs; repeatable.")] = (
         None
@@ -100,12 +91,10 @@ class RoleOptions:
 
     @property
     def roles(self) -> Roles:
-        """The database roles of publishers and workers that were named on the command line."""
         return Roles(tuple(self.publisher_role or ()), tuple(self.worker_role or ()))
 
 
 def print_granted(roles: Roles) -> None:
-    """Print in one line the database roles to which privileges were granted."""
     # Nothing is printed if there are none.
     said = [f"to publish: {', '.join(roles.publishers)}"] * bool(roles.publishers)
     said += [f"to work: {', '.join(roles.workers)}"] * bool(roles.workers)

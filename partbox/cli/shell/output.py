@@ -61,9 +61,7 @@ def table(
 
 
 class ListColumn(NamedTuple):
-    """A column of a printed list: its name, its kind, and a function that makes the cell of an item.
-
-    Cells of the kinds "whole" and "number" are never wrapped."""
+    """A column of a printed list. Cells of the kinds "whole" and "number" are never wrapped."""
 
     name: str
     cell: Callable[[Any], str]
@@ -71,7 +69,6 @@ class ListColumn(NamedTuple):
 
 
 def list_table(found: Sequence[Any], columns: Sequence[ListColumn]) -> Table:
-    """Build a terminal table with the given columns and a row for each item."""
     numbers, whole = ([each.name for each in columns if each.kind == kind] for kind in ("number", "whole"))
     rows = ([column.cell(each) for column in columns] for each in found)
     return table([each.name for each in columns], rows, numbers, whole)
@@ -93,12 +90,10 @@ def print_list(
 
 
 def error_of(each: Any) -> str:
-    """Return the type and text of a record's error as one text, as far as they are known."""
     return ": ".join(part for part in (each.error_type, each.error) if part)
 
 
 def print_answer(json: bool, value: Any, text: str) -> None:
-    """Print the result of a command: the value as JSON if `json` is set, else the text."""
     if json:
         print_json(value)
     else:
@@ -150,7 +145,7 @@ def error_line(error: PartboxError | psycopg.Error) -> str:  # noqa: PLR0911  a 
 
 
 def _find_line(error: psycopg.Error, words: Sequence[str]) -> str:
-    """Return the first line of an error's text that contains any of the words, or "". Secrets are masked."""
+    # The text is empty if no line contains any of the words.
     # An error of a DSN with several hosts has a line for each host.
     found = (line for line in str(error).splitlines() if any(each in line for each in words))
     return masked(" ".join(next(found, "").split()))

@@ -27,7 +27,6 @@ def confirm(what: str, yes: bool) -> None:
 
 
 def report_interrupt(said: str) -> int:
-    """Print that a signal ended the command, and return the exit code."""
     # The message says in which state the command left the outbox.
     typer.echo(f"partbox: interrupted: {said}", err=True)
     return INTERRUPTED

@@ -1,7 +1,5 @@
-"""Restarts a command when the application's code changes, for development.
-
-An outer process watches the files. The command runs in an inner process, which is terminated in order and started
-again. If the inner process has failed, it is started again after the next change."""
+"""Restarts a command when the application's code changes, for development. An outer process watches the files. The
+command runs in an inner process, which is terminated in order and started again."""
 
 import importlib.util
 import os
@@ -51,10 +49,10 @@ def end_with_outer() -> None:
 
 
 def run_reloading(command: Sequence[str], module: str) -> int:
-    """Run the command in a child process, restart it whenever an application file changes, and return the exit code.
-
-    It ends at a signal or at the command's own success. Watched are the files below the current folder, the folder
-    of `module`, and folders of `sys.path` that belong neither to Python nor to installed packages."""
+    """Run the command in a child process, restart it when an application file changes, and return the exit code."""
+    # The run ends at a signal or at the command's own success. After a failure, the command starts again when a file
+    # changes. Watched are the files below the current folder, the folder of `module`, and folders of `sys.path` that
+    # belong neither to Python nor to installed packages.
     return _Reloader(command, [*find_roots(module)]).run()
 
 
@@ -77,7 +75,7 @@ class _Reloader:
                 return code
 
     def _run_until_changed(self, before: Stamps) -> int | None:
-        """Run the command in a child process. Return its exit code, or None if a file changed and it must run again."""
+        # The result is the command's exit code, or None if a file changed and the command must run again.
         env = os.environ | {INNER: str(os.getpid())}
         # In a process group of its own, the inner process does not get the Ctrl-C of the terminal. The outer one passes
         # it on.
@@ -98,8 +96,7 @@ class _Reloader:
         return None
 
     def _wait_for_change(self, before: Stamps, inner: "subprocess.Popen[bytes] | None") -> str | None:
-        """Wait until a watched file changes, and return its path. Return None if the child process or a signal ends the
-        wait."""
+        # The result is the path of the changed file, or None if the child process or a signal ended the wait.
         # `inner` is the child process.
         while self._stop_signal is None:
             began = time.monotonic()

@@ -51,11 +51,10 @@ def until_stopped() -> Iterator[None]:
 
 @contextmanager
 def interruptible(*numbers: signal.Signals) -> Iterator[None]:
-    """Raise KeyboardInterrupt in the block of this context when one of the signals arrives.
-
-    A signal that was ignored before stays ignored, as under nohup. Python drops an exception that is raised within a
-    callback of its own, such as a weakref callback during an import. The signal is then sent again. Outside the main
-    thread nothing is changed."""
+    """Raise KeyboardInterrupt in the block of this context when one of the signals arrives."""
+    # A signal that was ignored before stays ignored, as under nohup. Outside the main thread nothing is changed. Python
+    # drops an exception that is raised within a callback of its own, such as a weakref callback during an import. The
+    # signal is then sent again.
     # Only the first signal raises. Later ones are ignored, so that they do not interrupt cleanup.
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -94,10 +93,6 @@ def interruptible(*numbers: signal.Signals) -> Iterator[None]:
 
 
 class _StopSignal(KeyboardInterrupt):
-    """A KeyboardInterrupt caused by a signal, with the number of the signal.
-
-    `interruptible` raises it."""
-
     def __init__(self, number: int) -> None:
         super().__init__()
         self.number = number

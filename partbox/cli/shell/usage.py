@@ -21,23 +21,17 @@ _TOO_MANY = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re
 
 
 class TypedCommand(NamedTuple):
-    """The command that the user typed, as far as it exists.
-
-    `path` is its full name, such as "partbox dead list"."""
+    """The command that the user typed, as far as it exists. `path` is its full name, such as "partbox dead list"."""
 
     command: Any
     path: str
 
     @property
     def words(self) -> str:
-        """The name of the typed command without "partbox", such as "dead list"."""
         return self.path.partition(" ")[2] or "partbox"
 
     @property
     def help(self) -> str:
-        """The command line that prints the help of the typed command, such as "`partbox dead list --help`".
-
-        It is in backticks."""
         return f"`{self.path} --help`"
 
     @property

@@ -12,13 +12,11 @@ from typing import NoReturn
 
 
 def print_versions() -> NoReturn:
-    """Print the versions of partbox, Python, psycopg and libpq, and exit."""
     sys.stdout.write(f"{versions()}\n")
     sys.exit()
 
 
 def versions() -> str:
-    """Return one line with the versions of partbox, Python, psycopg and libpq."""
     implementation, libpq = _libpq()
     return (
         f"partbox {version('partbox')}, Python {platform.python_version()}, "
@@ -27,7 +25,7 @@ def versions() -> str:
 
 
 def _libpq() -> tuple[str, int]:
-    """Return psycopg's implementation, such as "c" or "binary", and its libpq version, such as 170004."""
+    # The result is the implementation, such as "c" or "binary", and the version of libpq, such as 170004.
     # The library is asked directly where possible, because an import of psycopg takes longer than all the rest.
     wanted = os.environ.get("PSYCOPG_IMPL", "").lower()
     for name in ("c", "binary"):

@@ -24,10 +24,8 @@ Every = Annotated[str, option("TIME", "Time between two updates, such as 500ms o
 
 @dataclass(frozen=True, slots=True)
 class ClusterSample:
-    """The statistics of a subscription at the time `at`, for a live view.
-
-    Rates are known from the second read on. If the last read failed, `problem` is its error in one line, and the
-    statistics are older."""
+    """The statistics of a subscription at the time `at`. Rates are known from the second read on. If the last read
+    failed, `problem` is its error in one line, and the statistics are older."""
 
     at: datetime
     cluster: Cluster
@@ -36,7 +34,6 @@ class ClusterSample:
 
 
 def interval(every: str) -> float:
-    """Convert the value of the option `--every` to seconds."""
     given = length("--every", every)
     if given < MIN_INTERVAL:
         raise PartboxError(f"--every {every!r} is too often: at least 100ms")

@@ -28,7 +28,6 @@ def _run_row(process: Instance, each: RunningHandler, node: str) -> tuple[str, s
 
 
 def sink_rows(cluster: Cluster) -> list[tuple[str, ...]]:
-    """Return the table rows that show a subscription's sinks (brokers and other targets of events)."""
     # A row has the events sent and in flight, repeats and errors.
     return [
         (

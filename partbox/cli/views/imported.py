@@ -21,7 +21,7 @@ SHOWN = 20
 
 
 def print_done(done: ImportResult, json: bool) -> int:
-    """Print a report on a finished table import, as text or JSON, and return the exit code."""
+    # The result is the exit code.
     _print(done, json, dry_run=False)
     if not done.complete:
         return report_interrupt("the same command continues with the rest")
@@ -33,7 +33,6 @@ def print_done(done: ImportResult, json: bool) -> int:
 
 
 def print_dry_run(found: ImportResult, json: bool) -> None:
-    """Print the row counts and sample rows of a dry run of an import, as text or JSON."""
     _print(found, json, dry_run=True)
     if found.writers and not json:
         typer.echo(f"{_open_writers_text(found.writers)}: what it writes comes with a later pass")
@@ -53,7 +52,6 @@ def _print(done: ImportResult, json: bool, *, dry_run: bool) -> None:
 
 
 def print_line(done: ImportResult, json: bool) -> None:
-    """Print one line about one pass of a repeated import, as text or JSON."""
     if json:
         typer.echo(orjson.dumps(_to_json(done, dry_run=False)).decode())
     else:
@@ -117,7 +115,7 @@ def _fields(of: object, *names: str) -> dict[str, Any]:
 
 
 def print_restored(done: RestoreResult, json: bool, dry_run: bool) -> int:
-    """Print a report on an import from an archive, or on its dry run, and return the exit code."""
+    # The result is the exit code.
     if json:
         print_json(_restored_json(done, dry_run))
     else:

@@ -9,7 +9,6 @@ Payload = str | bytes | None
 
 
 def payload_lines(value: Payload) -> Iterator[tuple[str, str]]:
-    """Yield the line that shows a record's payload in the printed details."""
     if isinstance(value, bytes):
         yield "payload", f"{len(value):,} bytes: --json prints them as base64"
     else:

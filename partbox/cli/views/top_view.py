@@ -30,9 +30,7 @@ SHORT = 200  # characters of an id or an error that are rendered; the terminal c
 
 @dataclass(frozen=True, slots=True)
 class TopFrame:
-    """All data that one screen of `partbox top` shows.
-
-    `moved` are the partitions that have just changed their owner."""
+    """All data that one screen of `partbox top` shows. `moved` are partitions that have just changed their owner."""
 
     sample: ClusterSample
     roster: Roster
@@ -41,7 +39,6 @@ class TopFrame:
 
 
 def render_top(top_frame: TopFrame, width: int, height: int) -> RenderableType:
-    """Lay out the screen of `partbox top` for a terminal of the given size."""
     beside = width >= BESIDE
     most, taken = (ROWS, SIDE) if beside else (FEW, SIDE + TOTALS + 7)
     cluster = top_frame.sample.cluster

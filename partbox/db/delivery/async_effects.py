@@ -37,9 +37,8 @@ async def save(
 ) -> tuple[set[int], float]:
     """Save a worker's progress in the open asyncio transaction.
 
-    `session` is a connection of the session whose incarnation must still hold. Return the partitions that are still
-    owned, and the seconds that the server took. Raise `NewIncarnationError`, with `conn` closed, if the server crashed
-    or was replaced since the session began."""
+    Return the partitions that are still owned, and the seconds that the server took. Raise `NewIncarnationError`, with
+    `conn` closed, if the server crashed or was replaced since the session of the connection `session` began."""
     # The progress is cursors, parked rows (events set aside) and finished rows. `cursors.save` is the synchronous
     # counterpart.
     values = save_values(session, subscription, me, *saves) | {"durable": True}

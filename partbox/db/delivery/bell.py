@@ -9,18 +9,15 @@ from partbox.protocol.bell import RING_BACK, flag_duration
 
 
 class BellSequence(NamedTuple):
-    """The database sequence whose value tells publishers until when a worker sleeps.
-
-    The value is the bell's flag. The fields are the oid of the sequence and the number of transactions that the server
-    allows to be prepared."""
+    """The database sequence whose value tells publishers until when a worker sleeps: its oid, and the number of
+    transactions that the server allows to be prepared."""
 
     sequence: int
     prepared: int
 
 
 def bell_sequence(conn: Conn, schema: str) -> BellSequence | None:
-    """Look up the sequence that tells publishers whether a worker sleeps. None if there is none that this role may
-    set."""
+    """Return the sequence that tells publishers whether a worker sleeps, or None if this role may set none."""
     # The sequence holds the bell's flag: if some worker sleeps, publishers must notify.
     row = conn.execute(query("bell_found", schema), {}).fetchone()
     return None if row is None else BellSequence(*row)
@@ -56,5 +53,4 @@ def notify(conn: Conn, schema: str, payload: str) -> bool:
 
 
 def listen(conn: Conn, schema: str) -> None:
-    """Make this connection listen to the schema's notification channel."""
     conn.execute(plain_query("bell_listen", schema))

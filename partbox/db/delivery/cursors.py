@@ -1,6 +1,5 @@
-"""Read the partitions of a process, claim them, and save their cursors.
-
-Every write is fenced: a partition counts only with the owner and the epoch under which this process holds it."""
+"""Read the partitions of a process, claim them, and save their cursors. Every write is fenced: a partition counts only
+with the owner and the epoch under which this process holds it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -27,9 +26,7 @@ IDLE_CHECK_COLUMNS = len(IdleCheck._fields) + 4
 
 
 class TickResult(NamedTuple):
-    """The result of a worker's periodic database query: news, its partitions, due times and limits.
-
-    The news is an idle check. The due times belong to parked rows, the limits are set by operators."""
+    """The result of a worker's periodic query: an idle check, its partitions, due times and operators' limits."""
 
     look: IdleCheck  # the idle check
     digest: int | None  # a digest of the partitions of this instance
@@ -43,8 +40,7 @@ class TickResult(NamedTuple):
 def tick(
     conn: Conn, schema: str, subscription: str, me: UUID, listed: Iterable[int], known: int | None = None
 ) -> TickResult:
-    """Read in one statement whether new events may exist and which partitions this worker instance owns or is
-    assigned."""
+    """Read in one statement whether new events may exist and which partitions this worker owns or is assigned."""
     # `known` is the digest of the partitions in the last tick. `listed` holds the transactions of the last snapshot
     # (see `idle_check`).
     values = {"subscription": subscription, "me": me, "known": known, **idle_check.parameters(conn, listed)}
@@ -59,8 +55,7 @@ def tick(
 
 
 def calm(conn: Conn, schema: str, subscription: str, me: UUID, known: int, before: IdleCheck) -> IdleCheck | None:
-    """Confirm cheaply that nothing has changed since the check `before`. Return `before` again, or None after a
-    change."""
+    """Confirm cheaply that nothing has changed since the check `before`. Return it, or None after a change."""
     # Nothing has changed if no id was drawn, the digest of the partitions is `known`, and no parked row has a due time.
     # `before` must have had no listed transaction. The statement takes a third of the time of a tick.
     values = {
@@ -104,10 +99,9 @@ def save(
 ) -> tuple[set[int], float]:
     """Save how far this worker has read its partitions. Nothing is saved if it no longer owns one of them.
 
-    Return the partitions that are still owned, and the seconds that the server took. Raise `NewIncarnationError`, with
-    nothing saved and the connection closed, if the server is in another incarnation than the session. `session` is a
-    connection of the session, if `conn` is an application's. `durable` waits for the disk whatever the session's
-    default."""
+    Return the partitions that are still owned, and the seconds that the server took. `durable` waits for the disk.
+    `session` is a connection of the session, if `conn` is an application's. Raise `NewIncarnationError`, with nothing
+    saved and the connection closed, if the server crashed or was replaced since the session began."""
     # The save covers cursors, parked rows (events set aside) and finished rows. The instance must still own every
     # partition under its epoch.
     values = save_values(session or conn, subscription, me, savings, parks, done_ids) | {"durable": durable}
@@ -124,9 +118,7 @@ def save_values(
     parks: Sequence[SaveEntry],
     done_ids: Sequence[int],
 ) -> dict[str, object]:
-    """Return the query parameters for saving the progress of partitions.
-
-    They belong to the session of this connection. All are returned except `durable`."""
+    """Return the query parameters, except `durable`, for saving the progress of partitions in `session`."""
     sequence, value = server_incarnation.of(session)
     return {
         "subscription": subscription,
@@ -141,7 +133,7 @@ def save_values(
 
 
 def _saved(savings: Sequence[CursorSave]) -> dict[str, str]:
-    """Return the read positions of partitions as arrays of query parameters."""
+    # The cursors become arrays of query parameters.
     # Each distinct snapshot is sent once. The cursors refer to it by its number, from 1.
     snapshots = list(dict.fromkeys(saving.snapshot for saving in savings if saving.snapshot is not None))
     numbers = {snapshot: number for number, snapshot in enumerate(snapshots, start=1)}

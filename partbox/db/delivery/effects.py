@@ -1,8 +1,8 @@
 """Scripts that run around the handlers of one transaction: begin an event, keep its effects, end with a save.
 
-Handlers share a transaction and must not notice. The script behind each successful event resets the session: settings,
-local settings too, the role, cursors and temporary tables. It travels with the release of the event's savepoint and
-costs no round trip. A failed event needs no reset, because its savepoint is rolled back."""
+Handlers share a transaction and must not notice it. So the script behind each successful event resets the session: all
+settings, the role, cursors and temporary tables. It travels with the release of the event's savepoint and costs no
+round trip. A failed event needs no reset, because its savepoint is rolled back."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -28,10 +28,8 @@ BEGIN_WITH_SAVEPOINT = script("effects_begun", savepoint=sql.SQL(f"{SAVEPOINT.de
 
 
 class SessionDefaults(NamedTuple):
-    """The settings of a database session before event handlers change them.
-
-    `lock_timeout` is in milliseconds, 0 for none. The script `kept` runs after each successful event: it resets the
-    settings that the event has changed, and limits later waits for locks to `LOCK_TIMEOUT_MS`."""
+    """A session's settings before handlers change them. `lock_timeout` is in milliseconds, 0 for none. The script
+    `kept`, after each successful event, resets changed settings and limits waits for locks to `LOCK_TIMEOUT_MS`."""
 
     lock_timeout: int
     kept: bytes
@@ -44,9 +42,8 @@ class SessionDefaults(NamedTuple):
         return cls(lock_timeout, script("effects_kept", set_back=sql.SQL(set_back), patience=patience))
 
     def end(self, limit: float) -> bytes:
-        """Return the SQL script that runs after the last event of a transaction.
-
-        It runs before the save. A client that freezes loses the transaction after `limit` seconds."""
+        """Return the SQL script that runs after the last event of a transaction, before the save. A client that freezes
+        loses the transaction after `limit` seconds."""
         return _end(int(limit * 1000), self.lock_timeout)
 
 

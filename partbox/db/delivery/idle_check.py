@@ -11,10 +11,7 @@ from partbox.protocol.horizon import Fence, fence
 
 
 class IdleCheck(NamedTuple):
-    """The result of a cheap check whether new events may have been published.
-
-    It has a new fence (a bound on the ids that later transactions draw), whether a listed transaction has ended, and
-    how long the bell's flag stays up."""
+    """The result of a cheap check whether new events may have been published."""
 
     fence: Fence  # a new fence
     ended: bool  # whether a transaction that the last snapshot listed has ended
@@ -29,9 +26,8 @@ def run(conn: Conn, schema: str, listed: Iterable[int]) -> IdleCheck:
 
 
 def parameters(conn: Conn, listed: Iterable[int] = ()) -> Mapping[str, object]:
-    """Return the query parameters for a cheap check whether new events exist.
-
-    They are for any SQL statement that includes an idle check. `listed` holds the transactions of the last snapshot."""
+    """Return the query parameters of a cheap check for new events, for any statement that includes one."""
+    # `listed` holds the transactions of the last snapshot.
     sequence, _ = server_incarnation.of(conn)
     return {"listed": array_literal(listed), "life": sequence, "bell": bell.of(conn)}
 

@@ -13,9 +13,7 @@ from partbox.db.sql import Conn, one_row, query, records, row, rows
 
 
 class Member(NamedTuple):
-    """A worker process registered for a subscription. `left` is the rest of its lease in seconds.
-
-    The database's clock decides."""
+    """A registered worker process. `left` is the rest of its lease in seconds, by the database's clock."""
 
     instance_id: UUID
     node: str
@@ -26,19 +24,15 @@ class Member(NamedTuple):
 
 
 class Renewal(NamedTuple):
-    """The times of a worker's renewed heartbeat and of the previous one.
-
-    The database took the new heartbeat at `at` or right after, and the previous one at `before`."""
+    """The times of a worker's renewed heartbeat and of the previous one. The database took the new heartbeat at `at` or
+    right after, and the previous one at `before`."""
 
     before: datetime
     at: datetime
 
 
 class MembershipView(NamedTuple):
-    """A snapshot of a subscription's worker processes and of its partitions without a living worker.
-
-    It holds the membership version, the number of nodes, the partitions without an assignee or a living owner, and the
-    members without a recent heartbeat."""
+    """A snapshot of a subscription's worker processes and of its partitions without a living worker."""
 
     clock: datetime  # the server's time
     membership_version: tuple[int, int]  # changes whenever a process joins, leaves or drains
@@ -50,11 +44,8 @@ class MembershipView(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunningHandler:
-    """A handler call that has been running for `seconds`, with its event or the first event of a list.
-
-    Texts are cut and may hold anything. The column `instance.running` is an array of such objects with `since` in place
-    of `seconds`. The database computes `since` when it writes, so the clocks of hosts do not matter. The last object
-    counts, as `more`, the handlers that do not fit."""
+    """A handler call that has been running for `seconds`, with its event or the first event of a list. Texts are cut
+    and may hold anything."""
 
     handler: str
     event_type: str
@@ -68,19 +59,15 @@ class RunningHandler:
 
 @dataclass(frozen=True, slots=True)
 class LifespanState:
-    """The start-up code (lifespan) that a worker process has been running for `seconds`.
-
-    The process works once the lifespan yields. Until then its row counts as leaving from the start, so that it gets no
-    partitions. `instance.running` holds an object with the name."""
+    """The start-up code (lifespan) that a worker process has been running for `seconds`. The process works once the
+    lifespan yields. Until then its row counts as leaving, so that it gets no partitions."""
 
     lifespan: str
     seconds: float
 
 
 class InstanceColumns(TypedDict):
-    """The database columns that all worker processes of a node share. `lease` is in seconds.
-
-    They are for new rows of the instance table."""
+    """The database columns that all worker processes of a node share. `lease` is in seconds."""
 
     subscription: str
     node: str
@@ -119,6 +106,9 @@ def heartbeat(conn: Conn, schema: str, draining: dict[UUID, bool]) -> dict[UUID,
 
 def note_running(conn: Conn, schema: str, instance: UUID, running: Sequence[RunningHandler], more: int) -> None:
     """Store a worker's long-running handlers in its database row, and how many `more` there are."""
+    # The column `instance.running` is an array of `RunningHandler` objects with `since` in place of `seconds`. The
+    # database computes `since` when it writes, so the clocks of hosts do not matter. The last object counts, as `more`,
+    # the handlers that do not fit.
     # The column is null if there are none.
     stored = [*map(asdict, running), *([{"more": more}] if more else [])]
     conn.execute(query("note_running", schema), {"instance": instance, "running": orjson.dumps(stored).decode()})
@@ -146,6 +136,7 @@ def note_lifespan(conn: Conn, schema: str, instance: UUID, lifespan: LifespanSta
 
 def parse_lifespan(stored: list[dict[str, Any]] | None, at: datetime) -> LifespanState | None:
     """Parse the stored start-up state of a worker process. None if it is not starting up."""
+    # The column `instance.running` of a process that is starting up holds an object with the name of its lifespan.
     # The age of the lifespan is that at the time `at`. The text is a stored column of an instance.
     for each in stored or []:
         if "lifespan" in each:
@@ -154,9 +145,8 @@ def parse_lifespan(stored: list[dict[str, Any]] | None, at: datetime) -> Lifespa
 
 
 def leave(conn: Conn, schema: str, instance: UUID) -> None:
-    """Mark a worker process as stopping, so that others stop counting on it.
-
-    Its row then says draining. Its heartbeat is not renewed."""
+    """Mark a worker process as stopping, so that others stop counting on it."""
+    # Its row then says draining. Its heartbeat is not renewed.
     conn.execute(query("leave", schema), {"instance": instance})
 
 
@@ -215,7 +205,6 @@ def plan(
 
 
 def subscribed(conn: Conn, schema: str, subscription: str) -> bool:
-    """Return whether the subscription exists in this schema."""
     return _is_true(conn, "subscribed", schema, subscription=subscription)
 
 

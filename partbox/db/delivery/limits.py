@@ -20,9 +20,8 @@ OperatorBound = float | str | None
 
 @dataclass(frozen=True, slots=True)
 class WaitingValue:
-    """The events that wait because of a handler's limit, for one value of its `limit_by` key.
-
-    The fields are the number of waiting events, and the seconds that the first of them has waited."""
+    """The events that wait because of a handler's limit, for one value of its `limit_by` key: their number, and the
+    seconds that the first of them has waited."""
 
     value: str
     waiting: int
@@ -31,11 +30,8 @@ class WaitingValue:
 
 @dataclass(frozen=True, slots=True)
 class LimitReport:
-    """A worker's rate and concurrency limits for a handler, and the events that wait for them.
-
-    - `waiting`, `waited`: the number of waiting events, and the seconds that the first has waited
-
-    Texts are cut and may hold anything."""
+    """A worker's rate and concurrency limits for a handler, the number of events that wait for them, and the seconds
+    that the first has waited. Texts are cut and may hold anything."""
 
     handler: str
     rate: float | None = None  # calls that may start in a second, in the whole subscription; None for any number
@@ -48,9 +44,7 @@ class LimitReport:
 
 @dataclass(frozen=True, slots=True)
 class LimitChange:
-    """The rate and concurrency limits that an operator has set for a handler. None: as the handler declares.
-
-    They are in force until they are reset."""
+    """The rate and concurrency limits that an operator has set for a handler. None: as the handler declares."""
 
     handler: str
     rate: OperatorBound
@@ -61,11 +55,10 @@ class LimitChange:
 
 @dataclass(frozen=True, slots=True)
 class HandlerLimit:
-    """A handler's limits in the whole subscription, and the number of events that wait for them.
+    """A handler's limits in the whole subscription, and the events of all `processes` that wait for them.
 
-    The events are counted in all `processes`. The other fields are as in `LimitReport`. `change` is None if no operator
-    has set anything. A limit is None, not known, if `change` leaves it as declared and no process reports the handler.
-    """
+    The other fields are as in `LimitReport`. `change` is None if no operator has set anything. A limit is None, not
+    known, if `change` leaves it as declared and no process reports the handler."""
 
     subscription: str
     handler: str
@@ -80,16 +73,12 @@ class HandlerLimit:
 
     @property
     def rate_text(self) -> str:
-        """The rate limit as text for people: "none", or "as declared" if it is not known.
-
-        "none" means that there is no limit."""
+        """The rate limit as text for people: "none" for no limit, or "as declared" if it is not known."""
         return self._bound_text(self.rate and str(Rate(self.rate)), None if self.change is None else self.change.rate)
 
     @property
     def at_once_text(self) -> str:
-        """The limit on simultaneous calls as text for people: "none", or "as declared" if it is not known.
-
-        "none" means that there is no limit."""
+        """The limit on simultaneous calls as text for people: "none" for no limit, "as declared" if it is not known."""
         return self._bound_text(
             self.at_once and f"{self.at_once:,}", None if self.change is None else self.change.at_once
         )
@@ -158,7 +147,7 @@ def _sum_reports(subscription: str, handler: str, kept: list[LimitReport], chang
 
 
 def _longest_waiting(values: Iterable[WaitingValue]) -> tuple[WaitingValue, ...]:
-    """Sum the waiting events by `limit_by` value over several processes. Keep the longest waiting."""
+    # The waiting events are summed by value over several processes, and the longest waiting are kept.
     # At most `MAX_VALUES` values are returned.
     found: dict[str, WaitingValue] = {}
     for each in values:

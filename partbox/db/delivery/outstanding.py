@@ -7,9 +7,7 @@ from partbox.protocol.outstanding import OutstandingWork
 
 
 class UnfinishedEvents(NamedTuple):
-    """The number of unfinished events of one kind. `due_in`: seconds until the first is due, or None.
-
-    It is None if no event has a due time."""
+    """The unfinished events of one kind. `due_in`: seconds until the first is due, None without a due time."""
 
     what: str
     events: int

@@ -39,11 +39,9 @@ def due(  # noqa: PLR0917  as the statement has them
 ) -> list[StoredRow]:
     """Load the set-aside events that are due to be tried again and are not in memory, by id.
 
-    - `taken`: ids of rows that are in memory
-    - `early`: ids of rows that wait for a permit and got it before they are due. They come first.
-    - `room`: the most rows to return
-    - `letters`: the most dead rows to return in addition, which are owed to the dead-letter hook, the longest waiting
-      first"""
+    The rows with the ids `taken` are in memory. Rows with `early` ids got their permit before they are due, and come
+    first. At most `room` rows are returned, and in addition at most `letters` dead rows that are owed to the
+    dead-letter hook, the longest waiting first."""
     # Only parked rows that hold back no other events are returned.
     more = {"taken": list(taken), "early": list(early), "room": room, "letters": letters}
     return [StoredRow(*row) for row in _rows(conn, "due", schema, subscription, partitions, **more)]

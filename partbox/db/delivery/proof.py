@@ -1,13 +1,9 @@
 """Prove that a session reads everything. An incomplete answer is an error, never "nothing there".
 
-Row security is off in our sessions, so PostgreSQL raises instead of hiding rows. Behind a pooler, which passes no
-options on, the statements that move a cursor report whether the log was read whole, and all others run in transactions
-with row security off. A session remembers its tables, the definition of the log, and the number of ids drawn, which
-never falls. A contradiction ends the session, and the next session begins with the checks of the SQL function `intact`.
-
-Polls are frequent, so the proof of the log must cost them nothing. PostgreSQL computes it when it plans a poll, and
-plans again after anything of the log has changed (see the SQL function `log_planned`). A look-up in each poll took 20
-of 75 us."""
+Row security is off in partbox's sessions, so PostgreSQL raises an error instead of hiding rows. Behind a pooler, which
+passes no options on, the statements that move a cursor report whether the log was read whole, and all others run in
+transactions with row security off. A session remembers its tables, the definition of the log, and the number of ids
+drawn, which never falls. A contradiction ends the session."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,16 +25,12 @@ SESSION_ENDING_STATES = ("0A", "22023", "3F", "42", "55000", "XX")
 
 
 class PartialReadError(OperationalError):
-    """Error: this session may have missed events of the log, so it must end.
-
-    The session may have read only a part of the log."""
+    """Error: this session may have missed events of the log, so it must end."""
 
 
 @dataclass(slots=True)
 class SessionBaseline:
-    """The identity of the event log when a database session began, to detect a replaced or cut log.
-
-    It consists of the oids of tables, the log's definition, and the number of ids drawn."""
+    """The identity of the event log when a database session began, to detect a replaced or cut log."""
 
     log: int | None = None  # the oids of the log and its sequence
     tables: int | None = None  # the oids of the tables that saves write to
@@ -113,6 +105,9 @@ def check_same_log(conn: Conn, log: int) -> None:
 
 def check_log_version(conn: Conn, schema: str, made: int | str | bytes | None) -> bool:
     """Return True if the log's definition is unchanged, so that the result of a query on it counts."""
+    # Polls are frequent, so this proof must cost them nothing. PostgreSQL computes it when it plans a poll, and plans
+    # again after anything of the log has changed (see the SQL function `log_planned`). A look-up in each poll took 20
+    # of 75 us.
     # `made` is the poll's answer. After a change the new definition is noted and False is returned: the poll does not
     # count. Close the connection and raise `PartialReadError` if row security hides records or the log is another one.
     if made is None:

@@ -1,7 +1,5 @@
-"""Read the log: pages, and the bodies of parked records.
-
-Pages and bodies leave out large payloads and names, so that a statement of many records returns few bytes. `payloads`
-fetches them, bounded by bytes. Columns that nobody reads are not decoded."""
+"""Read the log: pages, and the bodies of parked records. Pages and bodies leave out large payloads and names, so that a
+statement of many records returns few bytes. `payloads` fetches them, bounded by bytes."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -25,9 +23,7 @@ FLOOR, AGE, LIFE, SNAPSHOT, CLOCK, LOG, DRAWN, UP = 1, 3, 4, 5, 6, 7, 9, 10
 
 
 class PolledPage(NamedTuple):
-    """The records that one full read of the log returned, with proof of how far it read.
-
-    The proof is the snapshot, floors, server clock and drawn ids."""
+    """The records that one full read of the log returned, with proof of how far it read."""
 
     snapshot: str  # the snapshot N that the page was read at
     floors: list[int]  # for each request the floor that bounded its search for late records
@@ -38,10 +34,8 @@ class PolledPage(NamedTuple):
 
 
 class QuickPage(NamedTuple):
-    """The new records that one cheap query returned for partitions that are up to date.
-
-    A quick poll is for a few new records only. The page also has a fence: a bound on the ids that later transactions
-    draw."""
+    """The new records that one cheap query returned for partitions that are up to date, and a fence: a bound on the ids
+    that later transactions draw."""
 
     snapshot: str
     fence: Fence
@@ -111,7 +105,7 @@ def quick(conn: Conn, schema: str, shared: Page, partitions: str) -> QuickPage:
 def _fetch_page(
     conn: Conn, name: str, schema: str, values: Mapping[str, object], planned: Mapping[str, int]
 ) -> tuple[Row, list[Row], PageStats]:
-    """Run a query that reads a page of the log. Return its facts, records and statistics."""
+    # Return the facts about a page of the log, its records and its statistics.
     # The facts about the page are in the last row. The poll is repeated if the log's definition has changed. Raise
     # `PartialReadError` if the last row is missing.
     sequence, value = server_incarnation.of(conn)

@@ -1,8 +1,8 @@
 """Recognize a server that crashed or was replaced during a session, which the connection may not show.
 
-Ids and transaction ids that a session remembers are valid in one incarnation of the server only. Each statement returns
-the incarnation with its rows. If it has changed, the connection is closed and handled as a lost one. In the database
-the incarnation is the value of the sequence `life`, which a crash resets."""
+Ids and transaction ids that a session remembers are valid in one incarnation of the server only. In the database the
+incarnation is the value of the sequence `life`, which a crash resets. Each statement returns the incarnation with its
+rows, and the connection is closed if it has changed."""
 
 from typing import NamedTuple
 
@@ -14,15 +14,13 @@ from partbox.db.sql import Conn, query
 
 
 class NewIncarnationError(OperationalError):
-    """Error: the database server crashed or was replaced since this session began.
-
-    The ids that the session remembers are not valid any more."""
+    """Error: the database server crashed or was replaced since this session began. The ids that the session remembers
+    are not valid any more."""
 
 
 class Incarnation(NamedTuple):
-    """The identity of a database server from one crash or replacement to the next.
-
-    It consists of the oid of a sequence that a crash resets, and its value."""
+    """The identity of a database server from one crash or replacement to the next: the oid of a sequence that a crash
+    resets, and its value."""
 
     sequence: int | None
     value: int | None
@@ -61,7 +59,6 @@ def of(conn: Conn) -> Incarnation:
 
 
 def note(conn: WatchedConnection, incarnation: Incarnation) -> None:
-    """Store on the connection the identity of the server that its session began with."""
     # The identity (incarnation) changes with each crash.
     conn.incarnation = incarnation
 

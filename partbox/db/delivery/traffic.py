@@ -16,18 +16,11 @@ SUMMED_FIELDS = ("sent", "in_flight", "retries", "seconds")
 
 @dataclass(frozen=True, slots=True)
 class SinkTraffic:
-    """The numbers of messages that a process has sent to one sink, their total time and last error.
+    """The numbers of messages that a process has sent to one sink, such as a broker, their total time and last error.
 
-    A sink is, for example, a broker.
-
-    - `sent`: acknowledged messages
-    - `in_flight`: messages without an answer yet
-    - `retries`: messages sent again
-    - `seconds`: the time that acknowledged messages took, in total
-    - `error`: why the last attempt failed, None if a message was acknowledged since
-    - `failing`: seconds for which sending has failed
-
-    Texts are cut and may hold anything."""
+    `sent` messages were acknowledged, which took `seconds` in total. `in_flight` messages have no answer yet, and
+    `retries` were sent again. `error` tells why the last attempt failed, None if a message was acknowledged since, and
+    `failing` for how many seconds sending has failed. Texts are cut and may hold anything."""
 
     sink: str
     sent: int = 0
@@ -39,9 +32,7 @@ class SinkTraffic:
 
     @property
     def takes_dead_letters(self) -> bool:
-        """True if the sink receives events that were given up after failures (dead letters).
-
-        The sink is the dead-letter hook or the target of `--dead-to`."""
+        """True if the sink receives events that were given up after failures (dead letters)."""
         return self.sink.startswith(DEAD_LETTERS)
 
     @property

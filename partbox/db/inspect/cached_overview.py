@@ -28,9 +28,8 @@ CACHE_FACTOR: Final = 4
 
 
 class CachedConnection:
-    """A kept-open database connection for reads, which is replaced if it is lost.
-
-    Threads use it one after the other. A statement is cut after `patience` seconds."""
+    """A kept-open database connection for reads, which is replaced if it is lost. Threads use it one after the other. A
+    statement is cut after `patience` seconds."""
 
     def __init__(self, settings: Settings, dsn: Callable[[], str], *, name: str, patience: float) -> None:
         self._settings = settings
@@ -95,10 +94,8 @@ class CachedConnection:
 
 
 class CachedOverview:
-    """A thread-safe cache of the state of all subscriptions.
-
-    Concurrent callers share one read. It opens a connection of its own at first use. The overview is kept for at least
-    `fresh` seconds. `clock` is monotonic, in seconds."""
+    """A thread-safe cache of the state of all subscriptions, with a connection of its own. Concurrent callers share one
+    read, which is kept for at least `fresh` seconds. `clock` is monotonic, in seconds."""
 
     def __init__(
         self,
@@ -138,7 +135,6 @@ class CachedOverview:
 
     @property
     def closed(self) -> threading.Event:
-        """The event that is set once this cache is closed for good."""
         return self._cached.closed
 
     def list_partitions(self, subscription: str) -> None:
@@ -153,7 +149,7 @@ class CachedOverview:
         return self._cached.use(read)
 
     def close(self) -> None:
-        """Close the connection of this cache for good."""
+        # The connection is closed now, unless a read takes longer than `CLOSE_TIMEOUT`.
         # A read that takes longer closes the connection at its end.
         self._cached.close()
         # Set without the lock, which a running read holds.

@@ -1,7 +1,7 @@
 """Gather the evidence for a diagnosis beyond `stats`: the server, other sessions, parked rows, segments, the archive.
 
-Each part is read by one statement in a transaction of its own, with a short `lock_timeout`. A part that cannot be read,
-or may not be, is left out and noted. A diagnosis must not fail because the database is sick."""
+Each part is read by one statement in a transaction of its own, with a short `lock_timeout`. A part that cannot be read
+is left out and noted, because a diagnosis must not fail when the database is sick."""
 
 import re
 from collections.abc import Callable
@@ -39,19 +39,15 @@ WATCHED_USAGE = 0.5
 
 
 class NotificationQueue(NamedTuple):
-    """The fill level of the server's notification queue, and the session that keeps it from being emptied.
-
-    All databases of the PostgreSQL server share the queue. The pid of the session is None if the server has not named
-    it."""
+    """The fill level of the server's notification queue, which all its databases share, and the session that keeps it
+    from being emptied. The pid of the session is None if the server has not named it."""
 
     usage: float
     holder: int | None = None
 
 
 class UnreadPart(NamedTuple):
-    """A part of a diagnosis that could not be read from the database, and the reason.
-
-    `forbidden`: a privilege is missing."""
+    """A part of a diagnosis that could not be read, and the reason. `forbidden`: a privilege is missing."""
 
     part: str
     reason: str
@@ -59,9 +55,7 @@ class UnreadPart(NamedTuple):
 
 
 class Thresholds(NamedTuple):
-    """The ages in seconds by which a diagnosis calls failures recent and records expired.
-
-    Deaths within `lately` are recent, records older than `retain` are expired."""
+    """The ages in seconds up to which failures are recent (`lately`) and records are kept (`retain`)."""
 
     lately: float
     retain: float
@@ -69,9 +63,8 @@ class Thresholds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:  # one field for each part that is read, of which each check takes some
-    """All facts that a diagnosis has read from the database, one field for each part.
-
-    A part that could not be read is None or empty, and listed in `unread`."""
+    """All facts that a diagnosis has read from the database, one field for each part. A part that could not be read is
+    None or empty, and listed in `unread`."""
 
     server: facts.ServerFacts | None = None
     is_original: bool = True  # the cursors were written in this server's cluster
@@ -159,9 +152,7 @@ def reread_overview(conn: Conn, schema: str, before: Evidence) -> Evidence:
 
 
 class _PartReader:
-    """A reader of the parts of a diagnosis, each in a transaction of its own.
-
-    It notes the parts that it could not read."""
+    """A reader of the parts of a diagnosis, each in a transaction of its own, that notes unreadable parts."""
 
     def __init__(self, conn: Conn, schema: str) -> None:
         self._conn = conn
@@ -202,9 +193,8 @@ def _notification_queue(conn: Conn, schema: str) -> NotificationQueue:
 
 
 def _queue_holder(conn: Conn, schema: str) -> int | None:
-    """Return the pid of the session that keeps the notification queue from being emptied.
-
-    It is the first number in the server's warning about a full queue. The warning is in the server's language."""
+    """Return the pid of the session that keeps the notification queue from being emptied."""
+    # The pid is the first number in the server's warning about a full queue. The warning is in the server's language.
     pids: list[int] = []
 
     def note(diagnostic: Diagnostic) -> None:

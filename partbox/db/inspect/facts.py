@@ -1,14 +1,10 @@
-"""Single facts of a diagnosis.
-
-Ages are in seconds, sizes in bytes. None means absent, or not visible to this role."""
+"""Single facts of a diagnosis. Ages are in seconds, sizes in bytes. None means absent, or not visible to this role."""
 
 from typing import NamedTuple
 
 
 class ServerFacts(NamedTuple):
-    """The PostgreSQL server's clock, settings and connection slots, for a diagnosis.
-
-    The database and role of this session are included."""
+    """The PostgreSQL server's clock, settings and connection slots, and this session's database and role."""
 
     clock: float  # Unix time
     database: str
@@ -20,18 +16,15 @@ class ServerFacts(NamedTuple):
 
 
 class NodeSessions(NamedTuple):
-    """The number and greatest age of the sessions in which nodes supervise their worker processes.
-
-    A node is a group of worker processes."""
+    """The number and greatest age of the sessions in which nodes (groups of processes) supervise their workers."""
 
     number: int
     age: float | None
 
 
 class SequenceFacts(NamedTuple):
-    """The state and definition of the sequence that numbers records.
-
-    `owned_by` names a table, `defaults` holds the expressions of `record.id` and `record.xid`."""
+    """The state and definition of the sequence that numbers records. `owned_by` names a table, `defaults` holds the
+    expressions of `record.id` and `record.xid`."""
 
     last: int | None
     increment: int
@@ -42,9 +35,7 @@ class SequenceFacts(NamedTuple):
 
 
 class WorkerAccess(NamedTuple):
-    """A database object on which a worker role lacks privileges.
-
-    It is a table, sequence or function, or the schema (without a name)."""
+    """A table, sequence, function or schema (without a name) on which a worker role lacks privileges."""
 
     role: str
     kind: str
@@ -54,18 +45,14 @@ class WorkerAccess(NamedTuple):
 
 
 class DisplacedTable(NamedTuple):
-    """An outbox table or log segment that was moved, replaced or removed, with the remedy.
-
-    The problem is given in the words of the database."""
+    """An outbox table or log segment that was moved, replaced or removed, with the remedy."""
 
     problem: str
     remedy: str
 
 
 class PathSchema(NamedTuple):
-    """A schema in a role's `search_path`, and the other roles that may create objects in it.
-
-    The role is `user`. The others may be PUBLIC."""
+    """A schema in the `search_path` of the role `user`, and other roles (or PUBLIC) that may create objects in it."""
 
     name: str
     owner: str
@@ -74,9 +61,7 @@ class PathSchema(NamedTuple):
 
 
 class ForeignTrigger(NamedTuple):
-    """A trigger or rule that somebody else put on a table of partbox.
-
-    `kind` says which. `drops` is True if it looks as if it may drop rows."""
+    """A trigger or rule that somebody else put on a table of partbox. `drops` is True if it may drop rows."""
 
     table: str
     kind: str
@@ -86,9 +71,7 @@ class ForeignTrigger(NamedTuple):
 
 
 class OpenSession(NamedTuple):
-    """A session with an open transaction, and its effects on vacuum, locks and publishing.
-
-    Ages are None if this role may not see them."""
+    """A session with an open transaction, and its effects on vacuum, locks and publishing."""
 
     pid: int
     database: str | None
@@ -107,9 +90,7 @@ class OpenSession(NamedTuple):
 
 
 class LockHolder(NamedTuple):
-    """A session that has held an exclusive lock for `age` seconds, such as the archiver's lock.
-
-    Only one session may have the locked thing at a time."""
+    """A session that has held an exclusive lock for `age` seconds, such as the archiver's lock."""
 
     pid: int
     user: str | None
@@ -119,9 +100,7 @@ class LockHolder(NamedTuple):
 
 
 class LockWait(NamedTuple):
-    """A session that has waited `age` seconds for a lock on a table of partbox, and the lock's holders.
-
-    The holders are given by the pids of their sessions."""
+    """A session that has waited `age` seconds for a lock on a table of partbox, and the pids of the lock's holders."""
 
     pid: int
     user: str | None
@@ -133,9 +112,7 @@ class LockWait(NamedTuple):
 
 
 class PreparedTransaction(NamedTuple):
-    """A transaction that was prepared for a two-phase commit and has not ended.
-
-    It is `age` seconds and `xids` transactions old."""
+    """A prepared transaction (of a two-phase commit) that has not ended, `age` seconds and `xids` transactions old."""
 
     gid: str
     owner: str
@@ -145,9 +122,8 @@ class PreparedTransaction(NamedTuple):
 
 
 class ReplicationSlot(NamedTuple):
-    """A replication slot of the server, for which `retained` bytes of WAL are kept.
-
-    Vacuum stops at rows deleted `xmin` transactions ago, and in the catalogs `catalog_xmin` transactions ago."""
+    """A replication slot, for which the server keeps `retained` bytes of WAL. Vacuum stops at rows deleted `xmin`
+    transactions ago, and in the catalogs `catalog_xmin` transactions ago."""
 
     name: str
     kind: str
@@ -158,9 +134,8 @@ class ReplicationSlot(NamedTuple):
 
 
 class TableFacts(NamedTuple):
-    """The size, row counts and vacuum state of a table that partbox writes all the time.
-
-    `vacuumed` is the seconds since the last vacuum."""
+    """The size, row counts and vacuum state of a table that partbox writes all the time. `vacuumed` is the seconds
+    since the last vacuum."""
 
     name: str
     live: int
@@ -171,9 +146,7 @@ class TableFacts(NamedTuple):
 
 
 class SegmentFacts(NamedTuple):
-    """The state of the log's table partitions (segments), and why their last change failed.
-
-    A segment is a range of record ids. The reason is given only if the last change failed."""
+    """The state of the log's segments (its parts by ranges of record ids), and why their last change failed."""
 
     end: int | None  # records with ids from here on go into the default segment, as do ids that no segment takes
     in_default: bool
@@ -183,9 +156,7 @@ class SegmentFacts(NamedTuple):
 
 
 class HiddenRecords(NamedTuple):
-    """Records that no subscription will read, as first id, last id and number.
-
-    Their ids were drawn below ids that cursors had already passed."""
+    """Records that no subscription will read, because their ids were drawn below ids that cursors had passed."""
 
     first: int
     last: int
@@ -193,9 +164,7 @@ class HiddenRecords(NamedTuple):
 
 
 class ArchiveFacts(NamedTuple):
-    """Why and how long archiving has failed, and the oldest record that is not archived.
-
-    The oldest record is given by age and id."""
+    """Why and how long archiving has failed, and the age and id of the oldest record that is not archived."""
 
     problem: str | None
     failing: float | None
@@ -204,9 +173,7 @@ class ArchiveFacts(NamedTuple):
 
 
 class ParkedCounts(NamedTuple):
-    """The numbers of events that a subscription has set aside and not finished, in one partition.
-
-    They are counts of parked rows."""
+    """The numbers of parked rows (events set aside and not finished) of a subscription in one partition."""
 
     subscription: str
     partition: int
@@ -226,9 +193,7 @@ class DeferredRows(NamedTuple):
 
 
 class DeadRows(NamedTuple):
-    """The events of one type that were given up after failures with one kind of error.
-
-    They are the dead events of a subscription, with their number and ages."""
+    """The dead events (given up after failures) of a subscription with one type and one kind of error."""
 
     subscription: str
     event_type: str
@@ -242,9 +207,8 @@ class DeadRows(NamedTuple):
 
 
 class SuspectRecord(NamedTuple):
-    """An event that may have killed its worker process. It started `age` seconds ago.
-
-    The record ran when the process died, or runs now for that reason."""
+    """An event that may have killed its worker process. It ran when the process died, or runs now for that reason, and
+    started `age` seconds ago."""
 
     subscription: str
     record_id: int
@@ -254,10 +218,8 @@ class SuspectRecord(NamedTuple):
 
 
 class RetentionHold(NamedTuple):
-    """A subscription that still needs records older than the retention time.
-
-    It tells in how many partitions, and the age of the oldest. In `floors` of the partitions it has read everything,
-    but an open transaction may still write below its cursor."""
+    """A subscription that still needs records older than the retention time, in a number of partitions. In `floors` of
+    them it has read everything, but an open transaction may still write below its cursor."""
 
     subscription: str
     partitions: int
@@ -266,9 +228,7 @@ class RetentionHold(NamedTuple):
 
 
 class ExpiredRecords(NamedTuple):
-    """The number of partitions with records that should be deleted by now, and the greatest age.
-
-    A purge deletes records."""
+    """The number of partitions with records that a purge should have deleted by now, and the greatest age."""
 
     partitions: int
     age: float | None

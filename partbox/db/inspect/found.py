@@ -30,12 +30,8 @@ TRACE_HEADER: Final = "traceparent"
 class FoundRecord:
     """A record found in the log: its event data, and its delivery status in each subscription.
 
-    The statuses are by the name of the subscription.
-
-    - `size`: of the payload in bytes
-    - `payload`: verbatim JSON text or bytes, None unless it was read
-    - `headers`: the publisher's own, with secrets masked as in errors
-    - `trace_id`: from the header `traceparent`"""
+    `size` is the number of bytes of the payload. `payload` is verbatim JSON text or bytes, None unless it was read.
+    `headers` are the publisher's own, with secrets masked as in errors. `trace_id` is from the header `traceparent`."""
 
     record_id: int
     event_id: UUID
@@ -58,9 +54,7 @@ class FoundRecord:
 
 @dataclass(frozen=True, slots=True)
 class FoundRecords:
-    """The records that a search of the log has found at one moment, the newest first.
-
-    The moment is by the database's clock.
+    """The records that a search of the log has found at one moment of the database's clock, the newest first.
 
     - `meant`: how the text was understood, None if there was no text
     - `others`: other meanings of the text, whose records are not listed

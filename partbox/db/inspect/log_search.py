@@ -1,9 +1,7 @@
 """Search the log for records with bounded work, by the indexes that delivery needs anyway.
 
-Record ids and aggregate ids have an index: for an aggregate id one partition is read, the newest records first. Times
-have none, but they rise with the ids, so the ids of a stretch of time are found by bisection. A UUIDv7 event id
-contains the time when the event was made, and a used idempotency key has the time when it was published: the log is
-read around that moment."""
+Record ids and aggregate ids have an index. Times have none, but they rise with the ids, so bisection finds the ids of a
+period. For a UUIDv7 event id or a used idempotency key, the log is read around the moment of the event."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -46,10 +44,8 @@ class LogPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """The conditions that records must match in a search of the log. None matches all.
-
-    Either `event_id` or `aggregate_id` must match, and everything else. Matching records were published at `since` or
-    later and before `until`, and have ids below `before`."""
+    """The conditions of a search of the log; None matches all. Either `event_id` or `aggregate_id` must match, and
+    everything else. Matches were published at `since` or later and before `until`, with ids below `before`."""
 
     event_id: UUID | None = None
     aggregate_id: str | None = None
@@ -65,7 +61,7 @@ class RecordFilter:
 class SearchPage:
     """One page of search results: positions of records in the log, the newest first.
 
-    `read_since` is None if everything was read. Otherwise the search has read everything published since then, and
+    If `read_since` is None, everything was read. Otherwise everything published since then was read, and the search
     continues below the record id `before`, or cannot continue if that is None."""
 
     positions: tuple[LogPosition, ...] = ()
@@ -74,9 +70,7 @@ class SearchPage:
 
 
 def find_newest(conn: Conn, schema: str, record_filter: RecordFilter, limit: int) -> SearchPage:
-    """Search the whole log backwards for the newest records that match the filter, up to `limit`.
-
-    Their positions are returned."""
+    """Search the whole log backwards for the newest records that match the filter, up to `limit`."""
     return _read(conn, schema, record_filter, limit)
 
 
@@ -87,9 +81,7 @@ def by_id(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, r
 
 
 def by_aggregate(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, aggregate_id: str) -> SearchPage:
-    """Search for the newest records with this aggregate id. Return their positions.
-
-    They are all in one partition."""
+    """Search for the newest records with this aggregate id, which are all in one partition."""
     partition, wanted = partition_of(aggregate_id), replace(record_filter, aggregate_id=aggregate_id)
     return _read(conn, schema, wanted, limit, partition=partition)
 
@@ -147,7 +139,7 @@ def by_outcome(
 
 
 def _read_around(conn: Conn, schema: str, moment: datetime, record_filter: RecordFilter, limit: int) -> SearchPage:
-    """Return the matching records near a moment."""
+    # Return the matching records near a moment.
     # The log is read in stretches of time around the moment, the likeliest stretch first.
     edges = [0, *(_find_first_id(conn, schema, moment + timedelta(seconds=each)) for each in MOMENT_OFFSETS), HIGHEST]
     stretches, incomplete = [*pairwise(edges)], SearchPage()

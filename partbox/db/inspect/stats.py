@@ -33,8 +33,7 @@ FINAL_STATES: Final = ("dead", "discarded")  # no longer attempted
 class Instance:
     """A worker process as registered in the database. Ages and the lease are in seconds.
 
-    `partitions` is the number of partitions that the process owns.
-
+    - `partitions`: the number of partitions that it owns
     - `supervisor`: the start of the node that it belongs to, None if unknown
     - `running`: handlers that have run for over ten seconds, the longest first. `running_more`: further ones.
     - `sinks`: its traffic with brokers
@@ -61,9 +60,7 @@ class Instance:
 
     @property
     def expired(self) -> bool:
-        """True if the worker process has sent no heartbeat within its lease.
-
-        It is about to be declared dead and its partitions freed."""
+        """True if the worker process has sent no heartbeat within its lease and is about to be declared dead."""
         return self.heartbeat_age > self.lease
 
     @property
@@ -76,16 +73,14 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStats:
-    """A subscription's progress and backlog in one partition, and the worker that owns the partition.
+    """A subscription's progress and backlog in one partition, and the partition's owner. Ages are in seconds.
 
     - `pending`: records that it has not consumed, estimated unless `exact`. The oldest has `oldest_age`.
     - `claimed_age`: since it was last claimed, None if never
     - `saved_age`: since the last save that recorded progress
     - `suspect`: its last owner died, and the record that may have killed it is not passed yet
     - `fill`: above `last_id`, the number of ids per record of this partition
-    - `parked_age`: how long ago a parked record should have been delivered. Dead and future ones do not count.
-
-    Ages are in seconds."""
+    - `parked_age`: how long ago a parked record should have been delivered. Dead and future ones do not count."""
 
     partition: int
     assignee: UUID | None
@@ -103,17 +98,13 @@ class PartitionStats:
 
     @property
     def unfinished_age(self) -> float | None:
-        """The seconds that the partition's oldest unfinished event has been waiting, or None.
-
-        The event is unread or parked (set aside). None means that no event is waiting."""
+        """The seconds that the oldest unread or parked (set aside) event has been waiting, None if there is none."""
         return _max_age(self.oldest_age, self.parked_age)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSums:
-    """The backlog of a subscription, summed over all its partitions.
-
-    Ages are in seconds, as in `PartitionStats`."""
+    """The backlog of a subscription, summed over all its partitions. Ages are in seconds."""
 
     partitions: int
     unowned: int
@@ -125,9 +116,7 @@ class PartitionSums:
 
     @property
     def unfinished_age(self) -> float | None:
-        """The seconds that the oldest unfinished event of all partitions has been waiting, or None.
-
-        The event is unread or parked (set aside). None means that no event is waiting."""
+        """The seconds that the oldest unread or parked (set aside) event has been waiting, None if there is none."""
         return _max_age(self.oldest_age, self.parked_age)
 
 
@@ -157,9 +146,7 @@ class Cluster:
 
     @property
     def waiting(self) -> dict[str, int]:
-        """The numbers of events that were set aside and will be attempted again, by state.
-
-        They are parked records. Dead and discarded ones are left out."""
+        """The numbers of set-aside events that will be attempted again, by state, without dead and discarded ones."""
         return {state: count for state, count in self.parked.items() if state not in FINAL_STATES}
 
     @property
@@ -180,16 +167,12 @@ class Cluster:
 
     @property
     def unowned(self) -> int:
-        """The number of the subscription's partitions that no living worker process owns.
-
-        No process reads them."""
+        """The number of the subscription's partitions that no living worker process owns."""
         return self.sums.unowned
 
     @property
     def sinks(self) -> list[SinkTraffic]:
-        """The counts of messages that the subscription's processes have sent to each sink since they started.
-
-        A sink is, for example, a broker."""
+        """The traffic of the subscription's processes with each sink, such as a broker, since they started."""
         return traffic.merge(each for instance in self.instances for each in instance.sinks)
 
     @property
@@ -204,9 +187,7 @@ class Cluster:
 
     @property
     def exact(self) -> bool:
-        """True if the number of `pending` records was counted, not estimated.
-
-        Beyond 10,000 records a partition the number is estimated."""
+        """True if `pending` was counted. Beyond 10,000 records a partition the number is estimated."""
         return self.sums.exact
 
     @property
@@ -216,27 +197,23 @@ class Cluster:
 
     @property
     def unfinished_age(self) -> float | None:
-        """The seconds that the subscription's oldest unfinished event has been waiting.
-
-        The event is unread, parked (set aside), or behind a failed event."""
+        """The seconds that the oldest unread or parked (set aside) event has been waiting, None if there is none."""
         return self.sums.unfinished_age
 
     @property
     def records(self) -> dict[str, int]:
-        """The number of records in the log by their delivery status in this subscription.
-
-        A status is pending, completed, or a state of parked records. States without records have zero."""
+        """The number of records in the log by their delivery status: pending, completed, or a state of parked records.
+        States without records have zero."""
         parked = {state: self.parked.get(state, 0) for state in STATES}
         return {"pending": self.pending, "completed": self.completed, **parked}
 
 
 @dataclass(frozen=True, slots=True)
 class RecordStatus:
-    """A record and its delivery status in a subscription, such as pending, completed or dead.
+    """A record and its delivery status in a subscription: pending, completed, or the state in which it is parked.
 
-    A status other than pending and completed is the state in which the record is parked (set aside). `attempts` and
-    `last_error` belong to parked records. `event_id` and `created_at` are None only if a parked record was removed from
-    the log."""
+    `attempts` and `last_error` belong to parked records. `event_id` and `created_at` are None only if a parked record
+    was removed from the log."""
 
     id: int
     event_id: UUID | None
@@ -252,10 +229,8 @@ class RecordStatus:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The state of all subscriptions of a schema, by name, at one moment.
-
-    The moment is by the database's clock. A writer-only schema has no subscriptions. `newest_id` is the highest record
-    id that was drawn, also by transactions that were rolled back. `database` is the database's name."""
+    """The state of all subscriptions of a schema, by name, at one moment by the database's clock. `newest_id` is the
+    highest record id that was drawn, also by transactions that were rolled back."""
 
     schema: str
     at: datetime

@@ -1,7 +1,7 @@
 """Record the actions of operators, each in the statement that performs it. See `sql/queries/actions.sql`.
 
-If the record cannot be written, because a privilege is missing or a trigger drops the row, the action fails too: nobody
-changes anything unseen. An action that changes nothing is not recorded."""
+If the record cannot be written, because a privilege is missing or a trigger drops the row, the action fails too. An
+action that changes nothing is not recorded."""
 
 import socket
 from collections.abc import Iterator, Mapping
@@ -45,12 +45,9 @@ _identity: ContextVar[str | None] = ContextVar("identity", default=None)
 class OperatorAction:
     """One entry in the log of operator actions, such as a replay.
 
-    A person or program has changed something.
-
-    - `at`: the time by the database's clock
-    - `action`: the words of the command, such as "dead replay"
-    - `target`: the objects of the action: `record_ids`, an aggregate, filters, a reason. Secrets are masked.
-    - `count`: the number of changed records, partitions or rows"""
+    `at` is by the database's clock. `action` is the words of the command, such as "dead replay". `target` has the
+    objects of the action, with secrets masked: `record_ids`, an aggregate, filters, a reason. `count` is the number of
+    changed records, partitions or rows."""
 
     id: int
     at: datetime
@@ -65,9 +62,9 @@ class OperatorAction:
 def acting_as(identity: str | None) -> Iterator[None]:
     """Record the operator actions of the block under the name `identity`, in this thread or task.
 
-    It is for a program that embeds partbox and has users of its own. None means the user of this process. Long texts
-    are cut, and characters that are not printable are escaped. Raise `PartboxError` for a value that is no text or an
-    empty one."""
+    This is for a program that embeds partbox and has users of its own. None means the user of this process. Raise
+    `PartboxError` for a value that is no text or an empty one."""
+    # Long texts are cut, and characters that are not printable are escaped.
     if identity is not None and not (isinstance(identity, str) and identity.strip()):
         raise PartboxError(f"identity {identity!r} must be a text that names who acts, such as 'alice@example.com'")
     token = _identity.set(identity and printable_line(identity))
@@ -78,9 +75,7 @@ def acting_as(identity: str | None) -> Iterator[None]:
 
 
 def current_actor() -> str:
-    """Return the name under which operator actions are recorded.
-
-    It is the identity set by `acting_as`, or the user and host of this process."""
+    """Return the name under which actions are recorded: set by `acting_as`, or the user and host of this process."""
     return _identity.get() or printable_line(f"{_user()}@{socket.gethostname()}")
 
 
@@ -102,9 +97,7 @@ def act(conn: Conn, query: str, schema: str, target: Mapping[str, object], **val
 
 @dataclass(slots=True)
 class LongAction:
-    """An operator's action that takes several statements or transactions, with one log entry.
-
-    The entry counts the changes of all."""
+    """An operator's action of several statements or transactions, with one log entry that counts all changes."""
 
     schema: str
     action: str
@@ -120,9 +113,7 @@ class LongAction:
 
 
 def action_values(action: str, target: Mapping[str, object]) -> dict[str, object]:
-    """Return the query parameters that record an operator's action.
-
-    They are the acting person or program, the action, and its target as JSON."""
+    """Return the query parameters that record an operator's action: who acts, the action, and its target as JSON."""
     return {"who": current_actor(), "action": action, "target": orjson.dumps(target).decode(), "subscription": None}
 
 

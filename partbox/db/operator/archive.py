@@ -1,7 +1,5 @@
-"""Read the log for an archive, and note the progress. See `sql/queries/archive.sql`.
-
-A record may be archived once no record with a lower id can appear. A fence proves that when all transactions up to its
-own have ended."""
+"""Read the log for an archive, and note the progress. See `sql/queries/archive.sql`. A record may be archived once no
+record with a lower id can appear. A fence proves that when all transactions up to its own have ended."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,9 +18,8 @@ MAX_ID = 2**63 - 1
 
 
 class ArchiveFence(NamedTuple):
-    """A bound for the archive: no record with an id up to `drawn` can become visible any more.
-
-    The archive waits for this proof: all transactions up to `xid` must have ended."""
+    """A bound for the archive: once all transactions up to `xid` have ended, no record with an id up to `drawn` can
+    become visible any more."""
 
     settled: int  # no record up to this id can appear
     drawn: int  # no record up to this id can appear after all transactions up to `xid` have ended
@@ -30,9 +27,7 @@ class ArchiveFence(NamedTuple):
 
 
 class ArchiveState(NamedTuple):
-    """The progress of the archive: the record ids that are archived, or safe to archive.
-
-    Records up to one id are archived. A proof shows up to which id no earlier record can appear."""
+    """The progress of the archive: the record ids that are archived, or safe to archive."""
 
     archived: int | None  # the id up to which everything is in the archive, None if no archive is kept
     fence: ArchiveFence | None
@@ -40,18 +35,15 @@ class ArchiveState(NamedTuple):
 
     @property
     def settled(self) -> int:
-        """The record id up to which archiving is safe, because no new record can appear below it.
-
-        It is as far as the fence proves it. See `settle`."""
+        """The record id up to which archiving is safe, because no new record can appear below it."""
+        # This is as far as the fence proves it. See `settle`.
         if self.fence is None:
             return 0
         return self.fence.drawn if self.oldest > self.fence.xid else self.fence.settled
 
 
 class ArchiveRow(NamedTuple):
-    """A record of the log as the archive stores it, with times as text.
-
-    `expired` is True if it is older than the retention time."""
+    """A record of the log as the archive stores it, with times as text. `expired`: older than the retention time."""
 
     id: int
     partition: int
@@ -132,10 +124,8 @@ def count_due(conn: Conn, schema: str, after: int, upto: int, needed: int, retai
 
 
 def rows(conn: Conn, schema: str, after: int, upto: int, retain: float, most: int, size: int) -> list[ArchiveRow]:
-    """Return the next records to archive, in the order of ids.
-
-    Their ids are in (`after`, `upto`]. At most `most` records or `size` bytes on disk are returned, but at least one
-    record."""
+    """Return the next records to archive, in the order of ids. Their ids are in (`after`, `upto`]. At most `most`
+    records or `size` bytes on disk are returned, but at least one record."""
     values = {"after": after, "upto": upto, "retain": retain, "most": most, "bytes": size}
     with without_row_security(conn):
         return sql.records(conn, ArchiveRow, "archive_rows", schema, **values)

@@ -15,9 +15,7 @@ from partbox.text.secrets import masked_or_none
 
 @dataclass(frozen=True, slots=True)
 class BlockedKey:
-    """An aggregate whose later events wait because one event has not finished.
-
-    That event is the head of the queue (record `record_id`).
+    """An aggregate whose later events wait because one event, the head (record `record_id`), has not finished.
 
     - `due_at`: None if the head waits for no time
     - `followers`: the events parked behind the head. More may wait in the log.
@@ -44,9 +42,7 @@ class BlockedKey:
 
 
 class Key(NamedTuple):
-    """The aggregate whose events one subscription receives in order.
-
-    It is the key of a queue of events."""
+    """An aggregate whose events one subscription receives in order."""
 
     subscription: str
     aggregate_type: str
@@ -54,9 +50,7 @@ class Key(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The event that blocks the later events of an aggregate, and whether a command changed it.
-
-    The record id and the state are as an operator's command found them."""
+    """The event that blocks an aggregate, as an operator's command found it, and whether the command changed it."""
 
     record_id: int
     state: str
@@ -67,9 +61,8 @@ class Head(NamedTuple):
 class BlockedGroup:
     """Aggregates whose events are blocked for the same reason: same event type, state and error.
 
-    Numbers and quoted parts of errors are ignored. Type, state and error belong to the heads (blocking events). The
-    keys have been blocked since times between `since_from` and `since_to`. `followers` are parked behind all of them.
-    The other fields describe the oldest head."""
+    Numbers and quoted parts of errors are ignored. The keys have been blocked since times between `since_from` and
+    `since_to`. `followers` are parked behind all of them. The other fields describe the oldest blocking event."""
 
     keys: int
     followers: int
@@ -85,9 +78,8 @@ class BlockedGroup:
 
 
 class TimeBounds(NamedTuple):
-    """A filter on the time since which an aggregate has been blocked: from `since` and before `until`.
-
-    Each is a time, or a number of seconds ago."""
+    """A filter on the time since which an aggregate has been blocked: from `since` and before `until`. Each is a time,
+    or a number of seconds ago."""
 
     since: datetime | float | None = None
     until: datetime | float | None = None
@@ -118,10 +110,8 @@ def retry_now(conn: Conn, schema: str, key: Key) -> Head | None:
 
 
 def skip(conn: Conn, schema: str, key: Key, *, reason: str, error_limit: int) -> Head | None:
-    """Give up the event that blocks an aggregate, so that the next events can go on.
-
-    It becomes dead. Return the event, or None if the aggregate is not blocked. `reason` is stored with the error,
-    which is cut to `error_limit` characters."""
+    """Give up the event that blocks an aggregate, so that the next events can go on. The event becomes dead. Return it,
+    or None if nothing is blocked. `reason` is stored with the error, which is cut to `error_limit` characters."""
     return _change(conn, "blocked_skip", schema, key, {"reason": reason}, error_limit=error_limit)
 
 

@@ -9,9 +9,8 @@ from partbox.db.type_conversion import DEFAULTS
 
 
 class CdcReadiness(NamedTuple):
-    """The readiness of a server for change data capture: its WAL level and publication.
-
-    `published`: the publication shows inserts into segments as inserts into `record`."""
+    """The readiness of a server for change data capture: its WAL level and publication. `published`: the publication
+    shows inserts into segments as inserts into `record`."""
 
     wal_level: str
     publication: bool

@@ -26,14 +26,10 @@ _TYPED = re.compile(r"((?:[\w<>]+\.)*[A-Z]\w*|skipped): ?(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class DeadFilters:
-    """Conditions that choose events given up after failures (dead records). None means any.
+    """Conditions that choose dead records (events given up after failures). None means any.
 
-    The choice is for listing, replay or discarding.
-
-    - `older_than`: seconds since death
-    - `group`: as in `DeadGroup`
-    - `since`, `until`: they died at `since` or later, and before `until`. Times, or seconds ago until `resolve_times`.
-    """
+    `older_than` is the seconds since death, and `group` is as in `DeadGroup`. The records died at `since` or later, and
+    before `until`. Both are times, or seconds ago until `resolve_times` converts them."""
 
     event_type: str | None = None
     aggregate_type: str | None = None
@@ -44,7 +40,6 @@ class DeadFilters:
     until: datetime | float | None = None
 
     def __str__(self) -> str:
-        """Return the given conditions as text for a log line, or an empty text if there are none."""
         given = {name: value for name, value in asdict(self).items() if value is not None}
         asked = [f"{name} {value if isinstance(value, datetime) else repr(value)}" for name, value in given.items()]
         return f" with {', '.join(asked)}" if asked else ""
@@ -55,11 +50,9 @@ class DeadRecord:
     """An event given up after failures in one subscription, with its error but without its payload.
 
     - `event_id`: None only if the record was removed from the log
-    - `attempts`: the attempts that were counted
     - `error`: at most 4,000 characters. `error_type` is None for a reason without a type.
     - `blocks`: later events of the aggregate wait for it
-    - `traceback`: the end of the error's traceback, with the application's frames only. None if no handler raised it.
-    """
+    - `traceback`: the end of the error's, with the application's frames only. None if no handler raised the error."""
 
     record_id: int
     event_id: UUID | None
@@ -78,9 +71,8 @@ class DeadRecord:
 
 @dataclass(frozen=True, slots=True)
 class DeadDetail(DeadRecord):
-    """An event given up after failures, with all data that the log holds about it.
-
-    `payload` is verbatim JSON text or bytes, None unless read."""
+    """An event given up after failures, with all data that the log holds about it. `payload` is verbatim JSON text or
+    bytes, None unless read."""
 
     occurred_at: datetime | None
     content_type: str | None
@@ -90,10 +82,8 @@ class DeadDetail(DeadRecord):
 
 @dataclass(frozen=True, slots=True)
 class DeadGroup:
-    """Events given up after failures that have the same event type and error.
-
-    Errors are equal apart from numbers and quoted parts. `group` names the group in filters. The records died between
-    `died_from` and `died_to`. `blocking` of them block their aggregate. `newest` has the highest id."""
+    """Events given up after failures with the same event type and error, apart from numbers and quoted parts. `group`
+    names the group in filters, `blocking` of the records block their aggregate, `newest` has the highest id."""
 
     group: int
     records: int
@@ -130,9 +120,7 @@ def _resolve_time(conn: Conn, schema: str, bound: Bound) -> datetime | None:
 def list_records(
     conn: Conn, schema: str, subscription: str, filters: DeadFilters, limit: int, after: int | None = None
 ) -> list[DeadRecord]:
-    """List at most `limit` events that were given up after failures, the oldest first.
-
-    They are dead records that match the filters and have ids above `after`."""
+    """List at most `limit` dead records that match the filters and have ids above `after`, the oldest first."""
     values = _filter_values(subscription, filters) | {"limit": limit, "after": after}
     return records(conn, _build_record, "dead_list", schema, **values)
 

@@ -30,9 +30,7 @@ Kind = Literal["text", "bytes", "json"]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the table that an import reads.
-
-    It says how its values are read, and whether they are integers."""
+    """A column of the table that an import reads: how its values are read, and whether they are integers."""
 
     name: str
     kind: Kind
@@ -41,9 +39,8 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """A table of another outbox that an import can read, with its key and columns.
-
-    `name` includes the schema and is quoted where needed."""
+    """A table of another outbox that an import can read, with its key and columns. `name` includes the schema and is
+    quoted where needed."""
 
     oid: int
     schema: str
@@ -54,9 +51,7 @@ class SourceTable:
 
 
 class SourceRow(NamedTuple):
-    """An unchecked row that an import has read from the table of another outbox.
-
-    The payload is in one of three fields."""
+    """An unchecked row of the table of another outbox. The payload is in one of three fields."""
 
     key: str  # the primary key as text
     failed: bool  # the status says that the other outbox gave the row up
@@ -77,9 +72,8 @@ class SourceRow(NamedTuple):
 
 
 class OpenWriter(NamedTuple):
-    """An open transaction that wrote to the table to import, so that rows could be missed.
-
-    It has been open for `open` seconds. `pid` is None if it is prepared."""
+    """An open transaction that wrote to the table to import, so that rows could be missed. It has been open for `open`
+    seconds. `pid` is None if it is prepared."""
 
     pid: int | None
     application: str
@@ -87,9 +81,7 @@ class OpenWriter(NamedTuple):
 
 
 class FailedRow(NamedTuple):
-    """An imported event that the other outbox had given up.
-
-    It was published in this transaction and will be made a dead record."""
+    """An event, published in this transaction, that the other outbox had given up. It becomes a dead record."""
 
     partition: int
     event_id: UUID
@@ -98,18 +90,15 @@ class FailedRow(NamedTuple):
 
 
 class SourceQuery(NamedTuple):
-    """The table to import, and the SQL expressions that read its rows.
-
-    The expressions are by slot: `COLUMN_SLOTS`, `table`, `status`, `key`, `order`, `where`."""
+    """The table to import, and the SQL expressions that read its rows, by slot: `COLUMN_SLOTS`, `table`, `status`,
+    `key`, `order`, `where`."""
 
     table: SourceTable
     parts: Mapping[str, compose.Composable]
 
 
 def table(conn: Conn, name: str) -> SourceTable:
-    """Find the table to import by its name. Raise `PartboxError` if it is missing or unreadable.
-
-    It is returned with its key and columns."""
+    """Find the table to import, with its key and columns. Raise `PartboxError` if it is missing or unreadable."""
     try:
         row = conn.execute(query("import_table", "partbox"), {"table": name}).fetchone()
     except (errors.InvalidName, errors.SyntaxError):
@@ -126,18 +115,15 @@ def table(conn: Conn, name: str) -> SourceTable:
 
 
 def writers(conn: Conn, found: SourceTable) -> list[OpenWriter]:
-    """Return the open transactions that wrote to the table to import, the oldest first.
-
-    Their rows may not be visible yet."""
+    """Return the open transactions that wrote to the table to import, the oldest first."""
+    # Their rows may not be visible yet.
     return [OpenWriter(*row) for row in conn.execute(query("import_writers", "partbox"), {"oid": found.oid})]
 
 
 @contextmanager
 def read_transaction(conn: Conn, schema: str, source: str) -> Iterator[bool]:
-    """Open a read-only transaction to read the table to import. False if another process imports it.
-
-    It yields True if no other process imports this table during the block. Each statement has a snapshot of its own,
-    so the snapshot of the rows is younger than the lock."""
+    """Open a read-only transaction to read the table to import. Yield False if another process imports it."""
+    # Each statement has a snapshot of its own, so the snapshot of the rows is younger than the lock.
     conn.isolation_level, conn.read_only = IsolationLevel.READ_COMMITTED, True
     with allow_long_statements(conn), conn.transaction():
         conn.execute(query("import_patience", schema), {})
@@ -156,9 +142,8 @@ def count_by_status(conn: Conn, schema: str, choice: SourceQuery) -> dict[str, t
 def rows(
     conn: Conn, schema: str, choice: SourceQuery, *, pending: Sequence[str], failed: Sequence[str], error: int
 ) -> Iterator[SourceRow]:
-    """Yield the rows of the other outbox that were not imported yet, in order.
-
-    They have a `pending` or `failed` status. `error` is the number of characters of an error to read."""
+    """Yield the rows of the other outbox with a `pending` or `failed` status that were not imported yet, in order. At
+    most `error` characters of an error are read."""
     values = {"source": choice.table.name, "wanted": [*pending, *failed], "failed": [*failed], "error_limit": error}
     with conn.cursor(name="partbox_import", binary=True, row_factory=args_row(SourceRow)) as cursor:
         cursor.itersize = FETCH_SIZE
@@ -192,10 +177,8 @@ def clock_and_newest(conn: Conn, schema: str) -> tuple[int, int]:
 
 
 def bury_failed(conn: Conn, schema: str, failed: Sequence[FailedRow], after: int) -> None:
-    """Mark imported events as dead if the other outbox had given them up.
-
-    They become dead records for all subscriptions that want them. The events are records with ids above `after` that
-    this transaction has published."""
+    """Mark imported events as dead, for all subscriptions that want them, if the other outbox had given them up. The
+    events are records with ids above `after` that this transaction has published."""
     partitions, event_ids, attempts, errors = (list(values) for values in zip(*failed, strict=True))
     values = {"partitions": partitions, "event_ids": event_ids, "attempts": attempts, "errors": errors, "after": after}
     conn.execute(query("import_dead", schema), values)

@@ -18,9 +18,8 @@ TABLE_OF_KIND = {"keys": "idempotency", "inbox": "inbox"}
 
 
 class PurgeStep(NamedTuple):
-    """The result of one purge step: the number of deleted rows, and where the next step begins.
-
-    A dry run counts the rows to delete. None as the place means that the end was reached."""
+    """The result of one purge step: the number of deleted rows (of rows to delete in a dry run), and where the next
+    step begins, or None at the end."""
 
     deleted: int
     next_place: list[int] | None

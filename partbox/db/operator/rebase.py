@@ -1,6 +1,5 @@
-"""Make a logical copy of a schema belong to this cluster, in one transaction. See `sql/queries/rebase.sql`.
-
-The cursors of a copy contain transaction ids of the other cluster, which mean nothing here."""
+"""Make a logical copy of a schema belong to this cluster, in one transaction. See `sql/queries/rebase.sql`. The cursors
+of a copy contain transaction ids of the other cluster, which mean nothing here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,9 +21,7 @@ Problem = Literal["healthy", "workers"]
 
 
 class KnownInstance(NamedTuple):
-    """A worker process that is registered in the schema, for any subscription.
-
-    `left` is the rest of its lease in seconds, by the database's clock."""
+    """A worker process of any subscription. `left` is the rest of its lease in seconds, by the database's clock."""
 
     instance_id: UUID
     node: str
@@ -37,9 +34,8 @@ class KnownInstance(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RebasedSubscription:
-    """The result of adapting one subscription's cursors after the schema was copied to another database cluster.
-
-    `cursors` were moved to this cluster, and late records were `parked` (set aside) for it. Both are numbers."""
+    """The result of a rebase for one subscription: the number of cursors that were moved to this cluster, and of late
+    records that were parked (set aside) for it."""
 
     subscription: str
     cursors: int
@@ -48,12 +44,10 @@ class RebasedSubscription:
 
 @dataclass(frozen=True, slots=True)
 class Rebased:
-    """The result of making a copied schema belong to this database cluster.
+    """The result of making a copied schema belong to this database cluster: the changes, and the id sequence.
 
-    It has the numbers of changed records, subscriptions and instances, and the id sequence.
-
-    - `records`: records that got a transaction id that counts as ended
-    - `instances`: instances deleted
+    - `records`: the number of records that got a transaction id that counts as ended
+    - `instances`: the number of instances deleted
     - `last_id`, `next_after`: the id sequence before and after. If it was lower before, it was behind ids in use."""
 
     subscriptions: tuple[RebasedSubscription, ...]
@@ -71,20 +65,16 @@ def healthy(conn: Conn, schema: str) -> bool:
 
 
 def list_instances(conn: Conn, schema: str) -> list[KnownInstance]:
-    """List all worker processes that are registered in the schema."""
     return records(conn, KnownInstance, "rebase_instances", schema)
 
 
 def rebase(conn: Conn, schema: str, dead: Mapping[UUID, datetime], *, force: bool) -> Rebased | Problem:
     """Make a copied schema belong to this database cluster. Return the result or the obstacle.
 
-    "healthy": the cursors were written in this cluster, and `force` is not set. "workers": an instance is not in
-    `dead`, or has sent a heartbeat after the one noted there.
-
-    Raise `psycopg.errors.LockNotAvailable`, with nothing changed, if a lock is held for longer than `LOCK_TIMEOUT`, and
-    `PartboxError` if a trigger or rule may undo changes.
-
-    Its cursors are converted and its id sequence is raised."""
+    The obstacle is "healthy" if the cursors were written in this cluster and `force` is not set, and "workers" if an
+    instance is not in `dead`, or has sent a heartbeat after the one noted there. Raise
+    `psycopg.errors.LockNotAvailable`, with nothing changed, if a lock is held for longer than `LOCK_TIMEOUT`, and
+    `PartboxError` if a trigger or rule may undo changes."""
     conn.isolation_level = IsolationLevel.READ_COMMITTED
     with allow_long_statements(conn), conn.transaction():
         heartbeats = _take_locks(conn, schema)
@@ -102,7 +92,7 @@ def rebase(conn: Conn, schema: str, dead: Mapping[UUID, datetime], *, force: boo
 
 
 def _take_locks(conn: Conn, schema: str) -> dict[UUID, datetime]:
-    """Take all locks for a rebase. Return the heartbeats of the worker processes found."""
+    # Take all locks for a rebase, and return the heartbeats of the worker processes found.
     # The purge, the records, the instances and the partitions are locked, in this order.
     conn.execute(query("rebase_patience", schema), {"lock": LOCK_TIMEOUT})
     for name in ("row_security_off", "rebase_lock_purge", "rebase_lock_records"):

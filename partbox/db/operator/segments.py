@@ -7,9 +7,7 @@ from partbox.protocol.segments import DrawnIds, EventTrigger, IdRange, Segment
 
 
 class SegmentHold(NamedTuple):
-    """A reason to keep the records of a log segment, such as a subscription that needs them.
-
-    The query `segment_holds` returns it."""
+    """A reason to keep the records of a log segment, such as a subscription that needs them."""
 
     reason: str
     subscription: str | None
@@ -43,9 +41,8 @@ def list_stretches(conn: Conn, schema: str) -> list[DrawnIds]:
 
 
 def exclusion(conn: Conn, schema: str) -> tuple[IdRange, bool] | None:
-    """Return the range of record ids kept out of the log's default segment, or None.
-
-    It tells too whether a search has proven that the segment has no such ids. None means that no ids are kept out."""
+    """Return the range of record ids kept out of the log's default segment, and whether a search has proven that the
+    segment has no such ids. Return None if no ids are kept out."""
     found = row(conn, "segments_proof", schema)
     return (IdRange(found[0], found[1]), found[2]) if found else None
 
@@ -61,9 +58,7 @@ def note_problem(conn: Conn, schema: str, problem: str | None) -> None:
 
 
 def holds(conn: Conn, schema: str, ids: IdRange, retain: float | None) -> list[SegmentHold]:
-    """Return all reasons why the records with these ids must not be removed.
-
-    They stay in their segment. With `retain` None the age of the records is not considered."""
+    """Return all reasons to keep the records with these ids. With `retain` None their age is not considered."""
     return records(conn, SegmentHold, "segment_holds", schema, retain=retain, **ids._asdict())
 
 

@@ -21,7 +21,6 @@ class Subscription:
     """A subscription in a list: its event types, its backlog, and whether it is paused.
 
     - `types`: the event types that it wants, None for every type
-    - `instances`: its worker processes
     - `pending`: records above its cursors, an estimate unless `exact`
     - `parked`: events that it could not finish at once and that are not dead"""
 
@@ -37,10 +36,8 @@ class Subscription:
 
 
 class Holder(NamedTuple):
-    """A worker process that belongs to a subscription or still owns partitions of it.
-
-    A former worker, which is no instance any more, may own partitions: all its fields but the id and `owned` are None.
-    `left` is the rest of the lease in seconds."""
+    """A worker process of a subscription, or a former one that still owns partitions of it. All fields of a former one
+    but the id and `owned` are None. `left` is the rest of the lease in seconds."""
 
     instance_id: UUID
     node: str | None
@@ -52,18 +49,16 @@ class Holder(NamedTuple):
 
     @property
     def beat(self) -> Heartbeat | None:
-        """The last heartbeat of the worker process. None if it is not registered any more.
-
-        It may own partitions all the same."""
+        """The last heartbeat of the worker process. None if it is not registered any more."""
+        # A process that is not registered may own partitions all the same.
         if self.heartbeat_at is None or self.left is None or self.lease is None:
             return None
         return Heartbeat(self.instance_id, self.heartbeat_at, self.left, self.lease)
 
 
 class ReplayRange(NamedTuple):
-    """The records that a replay would deliver again.
-
-    `ahead`: its time is in the future. `purged`: records up to this id may be purged."""
+    """The records that a replay would deliver again. `ahead`: the time of the replay is in the future. `purged`:
+    records up to this id may be purged."""
 
     ahead: bool
     newest: int
@@ -71,9 +66,8 @@ class ReplayRange(NamedTuple):
 
 
 class ReplayResult(NamedTuple):
-    """The result of a replay of a subscription: an obstacle or None, and the partitions set back.
-
-    The partitions are a number. The id up to which records may be purged is a field too."""
+    """The result of a replay of a subscription: an obstacle or None, the id up to which records may be purged, and the
+    number of partitions set back."""
 
     problem: Problem | None
     purged: int | None
@@ -83,9 +77,8 @@ class ReplayResult(NamedTuple):
 def create(
     conn: Conn, schema: str, name: str, beginning: bool, since: datetime | None, types: Sequence[str] | None
 ) -> bool:
-    """Create a subscription. Return False if the name is taken.
-
-    It starts at the `beginning` of the log, at the time `since`, or now."""
+    """Create a subscription that starts at the `beginning` of the log, at the time `since`, or now. Return False if the
+    name is taken."""
     wanted = None if types is None else list(types)
     target = {"start": "beginning" if beginning else since or "now", "types": wanted}
     values = {"name": name, "beginning": beginning, "since": since, "types": wanted}
@@ -138,9 +131,7 @@ def list_holders(conn: Conn, schema: str, subscription: str) -> list[Holder]:
 
 
 def replay_range(conn: Conn, schema: str, from_id: int | None, from_time: datetime | None) -> ReplayRange:
-    """Return which records a replay from this id or time would deliver again.
-
-    It tells too how far purges may have removed them."""
+    """Return which records a replay from this id or time would deliver, and up to which id they may be purged."""
     return ReplayRange(*one_row(conn, "subscription_reach", schema, from_id=from_id, from_time=from_time))
 
 
@@ -156,8 +147,6 @@ def replay(
 
 
 def drop(conn: Conn, schema: str, subscription: str) -> Problem | None:
-    """Delete a paused subscription. Return the obstacle, or None if it was deleted.
-
-    It must have no owners of partitions and no instances."""
+    """Delete a paused subscription without partition owners and instances. Return the obstacle, or None."""
     problem: Problem | None = actions.act(conn, "subscription_drop", schema, {}, subscription=subscription)[0][0]
     return problem

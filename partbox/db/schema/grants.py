@@ -1,8 +1,7 @@
 """Grant publishers and workers the privileges that they need, and no others.
 
 The roles are not stored. A role that may execute `publish` is a publisher, and a role that may execute `save` is a
-worker, by name. So a later migration grants the same roles its additions. A role that was dropped, or revoked the
-privilege, is forgotten."""
+worker, by name. So a later migration grants the same roles its additions."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,9 +15,7 @@ from partbox.errors import SchemaError
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """The database roles that get privileges: roles that publish events and roles that work.
-
-    The names are as in `pg_roles`."""
+    """The roles that get privileges, named as in `pg_roles`: roles that publish events and roles that work."""
 
     publishers: tuple[str, ...] = ()
     workers: tuple[str, ...] = ()
@@ -56,6 +53,7 @@ def check_exist(conn: Conn, roles: Roles) -> None:
 
 def granted_roles(conn: Conn, schema: str) -> Roles:
     """Return the publisher and worker roles that already have privileges on the schema."""
+    # A role that was dropped, or revoked the privilege, is forgotten.
     # The privileges were granted before.
     return roles_of(own_rows(conn, "roles_granted", schema))
 

@@ -1,8 +1,7 @@
 """Retry a migration while other transactions hold its locks, and name them.
 
 A migration that locks the log waits for every open transaction that has published, and publishers queue behind the
-migration. So each attempt waits two seconds for a lock (`lock_timeout` in `sql/migrations/begin.sql`), is rolled back,
-and lets them go on before the next attempt."""
+migration. So each attempt gives up after two seconds (`lock_timeout` in `begin.sql`) and lets them go on."""
 
 import sys
 import time

@@ -1,12 +1,8 @@
 """Bring a schema to the version of this program, and check a schema that has another version.
 
-Migrations go forward only. The first, the baseline, creates the schema of partbox 0.1.0. The header of each says
-whether older programs can still work on the schema (`-- breaking: no`) or must stop (`-- breaking: yes`). The schema
-stores its version and that of its newest breaking migration, so that an old program can judge a schema that is newer
-than itself.
-
-Two shapes are less than a whole outbox: a schema without a subscription, whose log something else reads, and a schema
-that contains only an inbox, for consumers elsewhere. The baseline makes both, and then a part is taken away."""
+Migrations go forward only. The header of each, `-- breaking: no` or `-- breaking: yes`, says whether older programs can
+still work on the schema. The schema stores its version and that of its newest breaking migration, so that an old
+program can judge a schema that is newer than itself."""
 
 import re
 from collections.abc import Iterator
@@ -43,9 +39,8 @@ _OLDEST_SERVER = 140000  # PostgreSQL 14
 
 @dataclass(frozen=True, slots=True)
 class SchemaMigration:
-    """A numbered SQL file that migrates the schema to one version.
-
-    The files are in `sql/migrations`. If it is `breaking`, older programs cannot work with the schema any more."""
+    """A numbered SQL file in `sql/migrations` that migrates the schema to one version. If it is `breaking`, older
+    programs cannot work with the schema any more."""
 
     version: int
     name: str
@@ -54,9 +49,7 @@ class SchemaMigration:
 
 
 class SchemaVersion(NamedTuple):
-    """The version of the database schema, or of a program that uses it.
-
-    It is (0, 0) before the first migration."""
+    """The version of a schema, or of a program that uses it. It is (0, 0) before the first migration."""
 
     newest: int  # the newest migration
     breaking: int  # the newest breaking migration
@@ -64,16 +57,12 @@ class SchemaVersion(NamedTuple):
 
 
 def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, roles: Roles = NO_ROLES) -> list[str]:
-    """Create the outbox's schema in the database, or update it to the version of this program.
+    """Create the outbox's schema in the database, or update it to the version of this program, in one transaction.
 
-    Return the names of the migrations applied. `writer_only` creates it without a subscription. The `roles` get their
-    privileges. Roles that had privileges before get the additions of the migrations. Any number of processes may run
-    this at once.
-
-    Raise `SchemaError`, with nothing changed, if the schema is newer than this program, was not made by partbox, or has
-    subscriptions despite `writer_only`, and if a role does not exist.
-
-    It takes one transaction."""
+    Return the names of the migrations applied. `writer_only` creates it without a subscription. The `roles`, and all
+    roles that had privileges before, get their privileges. Any number of processes may run this at once. Raise
+    `SchemaError`, with nothing changed, if the schema is newer than this program, was not made by partbox, or has
+    subscriptions despite `writer_only`, and if a role does not exist."""
     check_name(schema)
     grants.check(roles)
     with connect_plain(dsn) as conn, _explain_errors(schema):
@@ -81,10 +70,8 @@ def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, rol
 
 
 def migrate_in(conn: Conn, schema: str = "partbox", *, below: int | None = None) -> list[str]:
-    """Create or update the schema in the open transaction of `conn`. Return the applied migrations.
-
-    They are returned by name. The transaction must be READ COMMITTED and outside of savepoints. Nothing happens if
-    the schema has the version `below` or a newer one."""
+    """Create or update the schema in the open transaction of `conn`. Return the names of the applied migrations. The
+    transaction must be READ COMMITTED and outside of savepoints. Nothing happens if the version is at least `below`."""
     check_name(schema)
     with _explain_errors(schema):
         if schema_exists(conn, schema):
@@ -137,6 +124,7 @@ def _explain_errors(schema: str) -> Iterator[None]:
 
 def migrate_inbox(dsn: str, schema: str = "partbox") -> bool:
     """Create or update a schema with only an inbox. Return False if it is a whole outbox already."""
+    # The baseline makes a whole outbox, and then all parts but the inbox are taken away.
     # An inbox is the table of events that a consumer has seen.
     check_name(schema)
     with connect_plain(dsn) as conn, _explain_errors(schema):
@@ -185,9 +173,7 @@ def check(conn: Conn, schema: str = "partbox") -> None:
 
 
 def missing_error(conn: Conn, schema: str) -> TransientSchemaError:
-    """Return the exception for a missing schema, with the name of a similar one.
-
-    It is also for a schema without a table `meta`."""
+    """Return the exception for a missing schema or a missing table `meta`, with the name of a similar schema."""
     if own_rows(conn, "migrate_remains", schema) == [(True,)]:
         return TransientSchemaError(
             f"table meta of schema {schema!r} is gone, and its other tables are not: put it back"
@@ -210,6 +196,7 @@ def is_inbox_only(conn: Conn, schema: str) -> bool:
 @cache
 def migrations() -> tuple[SchemaMigration, ...]:
     """Return all migrations of the schema in order."""
+    # The first migration creates the schema of partbox 0.1.0.
     # The baseline is the first. The numbers have no gaps.
     paths = sorted((sql_folder() / "migrations").glob("[0-9][0-9][0-9][0-9]_*.sql"))
     found = tuple(_parse_migration(int(path.name[:4]), path.stem, path.read_text(encoding="utf-8")) for path in paths)
@@ -318,6 +305,5 @@ def schema_exists(conn: Conn, schema: str) -> bool:
 
 
 def subscriptions(conn: Conn, schema: str) -> list[str]:
-    """Return the names of all subscriptions in the schema."""
     # A writer-only outbox has none.
     return [name for (name,) in own_rows(conn, "stats_subscriptions", schema)]

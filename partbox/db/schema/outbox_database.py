@@ -13,10 +13,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OutboxDatabase:
-    """The database of an outbox: its connection string (DSN) and settings.
-
-    See `partbox.outbox` for the forms of the DSN. Methods that take a `dsn` use that one instead, and None means the
-    outbox's own."""
+    """The database of an outbox: its connection string (DSN, see `partbox.outbox`) and settings. Methods that take a
+    `dsn` use that one instead, and None means the outbox's own."""
 
     dsn: Dsn | None
     settings: "Settings"
@@ -52,7 +50,7 @@ class OutboxDatabase:
         self._migrated.add(source)
 
     def _is_wanted(self, dsn: Dsn | None) -> bool:
-        """Return whether the schema is migrated automatically, by the setting `auto_migrate`."""
+        # The setting `auto_migrate` decides whether the schema is migrated automatically.
         # Unset, it is True for an embedded server, which only this application uses.
         if self.settings.origins["auto_migrate"] != "default":
             return self.settings.auto_migrate

@@ -1,8 +1,7 @@
 """Write migrations as SQL that others run: psql, an application's driver, or a tool that has a transaction open.
 
-There are two forms. A script is read and run as a whole, for a schema of one version. Statements are for drivers that
-take one at a time. Each migration then checks by itself whether it is needed, so statements suit a schema of any
-version."""
+A script is run as a whole, for a schema of one version. Statements are for drivers that take one at a time: each
+migration checks whether it is needed, so statements suit a schema of any version."""
 
 from psycopg import sql as compose
 
@@ -15,10 +14,8 @@ from partbox.errors import SchemaError
 
 
 def script(schema: str = "partbox", roles: Roles = NO_ROLES, *, since: int = 0, transaction: bool = True) -> str:
-    """Return one SQL script that migrates a schema from version `since` (0: none).
-
-    It does the same as `migrate`. On a schema of another version the script changes nothing and says so. Without
-    `transaction` the caller must run it in a transaction."""
+    """Return one SQL script that does the same as `migrate` for a schema of version `since` (0: none). On a schema of
+    another version it changes nothing and says so. Without `transaction` the caller must run it in a transaction."""
     _check(schema, roles, since)
     texts = [
         _text(migrate.fixed_script("begin", schema)),

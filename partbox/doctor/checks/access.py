@@ -1,6 +1,4 @@
-"""Checks for objects that hide rows from workers, keep them from writing, or run foreign code as their role.
-
-Rows are hidden by row security, lacking privileges, and tables or segments that were replaced or detached."""
+"""Checks for objects that hide rows from workers, keep them from writing, or run foreign code as their role."""
 
 from collections.abc import Iterator
 
@@ -12,8 +10,8 @@ from partbox.text.wording import counted, several
 
 @check("row-security", Severity.PROBLEM)
 def row_security(case: Case) -> Iterator[Symptom]:
-    """Row security is on for a table and hides rows from the role of the workers. Workers read nothing until row
-    security is off or the role is exempt."""
+    """Report that row security is on for a table and hides rows from the role of the workers. Workers read nothing
+    until row security is off or the role is exempt."""
     hidden = (each for each in case.evidence.access if each.hidden)
     for role, of_role in group_by(hidden, lambda each: each.role).items():
         tables = [each.name or "" for each in of_role]
@@ -29,8 +27,8 @@ def row_security(case: Case) -> Iterator[Symptom]:
 
 @check("privileges", Severity.PROBLEM)
 def privileges(case: Case) -> Iterator[Symptom]:
-    """The role of the workers has lost a privilege. Operations that need the privilege fail, and are retried until it
-    is granted."""
+    """Report that the role of the workers has lost a privilege. Operations that need the privilege fail, and are
+    retried until it is granted."""
     lacking = (each for each in case.evidence.access if each.missing)
     for role, of_role in group_by(lacking, lambda each: each.role).items():
         yield Symptom(
@@ -42,9 +40,9 @@ def privileges(case: Case) -> Iterator[Symptom]:
 
 @check("displaced", Severity.PROBLEM)
 def displaced(case: Case) -> Iterator[Symptom]:
-    """Tables, segments or cursors are missing from their place. Another object stands in the place of a table of
-    partbox, a segment was detached from the log by hand, so that its events are invisible, or cursors were deleted.
-    Workers read nothing until all is restored."""
+    """Report that tables, segments or cursors are missing from their place. Another object stands in the place of a
+    table of partbox, a segment was detached from the log by hand, so that its events are invisible, or cursors were
+    deleted. Workers read nothing until all is restored."""
     if case.evidence.displaced is not None:
         problem, remedy = case.evidence.displaced
         yield Symptom(problem, (), (remedy,) if remedy else ())
@@ -52,9 +50,9 @@ def displaced(case: Case) -> Iterator[Symptom]:
 
 @check("triggers", Severity.PROBLEM, Severity.NOTE)
 def triggers(case: Case) -> Iterator[Symptom]:
-    """A table of partbox has a trigger or a rule of somebody else. The finding is a problem if it seems to suppress
-    writes, which raises no error: publishers and workers count the rows they have written, fail, and retry until the
-    trigger or rule is dropped."""
+    """Report that a table of partbox has a trigger or a rule of somebody else. The finding is a problem if it seems to
+    suppress writes, which raises no error: publishers and workers count the rows they have written, fail, and retry
+    until the trigger or rule is dropped."""
     found, schema = case.evidence.triggers, quote_name(case.schema)
     for severity in (Severity.PROBLEM, Severity.NOTE):
         of_role = [each for each in found if each.drops is (severity is Severity.PROBLEM)]
@@ -70,7 +68,8 @@ def triggers(case: Case) -> Iterator[Symptom]:
 
 @check("search-path", Severity.WARNING)
 def search_path(case: Case) -> Iterator[Symptom]:
-    """Other roles may create functions in a schema of the `search_path` of the role that doctor connects as.
+    """Report that other roles may create functions in a schema of the `search_path` of the role that doctor connects
+    as.
 
     PostgreSQL prefers a function with exactly matching arguments to its own, so these roles can run code as that role:
     in transactional handlers, behind a pooler, and in other programs. Sessions of partbox do not use the `search_path`.

@@ -14,16 +14,15 @@ MAX_SHOWN = 5
 
 
 class HangingHandler(NamedTuple):
-    """A handler that hangs, and its process."""
-
     process: Instance
     running: RunningHandler
 
 
 @subscription_check("hanging-handler", Severity.PROBLEM)
 def hanging_handler(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """A handler has run for over a minute without a timeout, or runs on after its timeout. The aggregate waits, and a
-    rebalance and a stop would wait, too. If all handlers of a process hang, everything that the process owns waits."""
+    """Report that a handler has run for over a minute without a timeout, or runs on after its timeout. The aggregate
+    waits, and a rebalance and a stop would wait, too. If all handlers of a process hang, everything that the process
+    owns waits."""
     hangs = [
         HangingHandler(process, each)
         for process in working_processes(cluster)
@@ -58,7 +57,7 @@ def _handler_rows(case: Case, hangs: list[HangingHandler]) -> Iterator[str]:
 
 
 def _waiting_rows(case: Case, cluster: Cluster, hangs: list[HangingHandler]) -> Iterator[str]:
-    """Yield the numbers of records that wait in the partitions of the hanging events, and in all of their processes."""
+    # The rows count the records that wait in the partitions of the hanging events, and in all of their processes.
     numbers = {hang.running.partition for hang in hangs if hang.running.partition is not None}
     owners = {hang.process.instance_id for hang in hangs}
     pending = sum(each.pending for each in cluster.partitions if each.partition in numbers)
@@ -88,8 +87,8 @@ def _remedies(case: Case, hangs: list[HangingHandler]) -> Iterator[str]:
 
 @subscription_check("sink", Severity.PROBLEM, Severity.NOTE)
 def sink(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """A broker has acknowledged nothing for ten seconds, and messages to it fail. The events wait in the log. As a
-    note: the messages that each sink has sent since its processes started, and the average time until
+    """Report that a broker has acknowledged nothing for ten seconds, and messages to it fail. The events wait in the
+    log. As a note: the messages that each sink has sent since its processes started, and the average time until
     acknowledgement."""
     sinks = [each for each in cluster.sinks if not each.takes_dead_letters]
     failing = _failing_sinks(sinks, SINK_OUTAGE)
@@ -113,8 +112,8 @@ def sink(case: Case, cluster: Cluster) -> Iterator[Symptom]:
 
 @subscription_check("dead-letters", Severity.PROBLEM)
 def dead_letters(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """The dead-letter hook, or the target of `--dead-to`, has failed or not returned for five seconds. Dead events wait
-    for it, and nothing else does."""
+    """Report that the dead-letter hook, or the target of `--dead-to`, has failed or not returned for five seconds. Dead
+    events wait for it, and nothing else does."""
     owed = case.evidence.owed_dead_letters.get(cluster.subscription, 0)
     failing = _failing_sinks([each for each in cluster.sinks if each.takes_dead_letters], HOOK_OUTAGE)
     if failing and owed:

@@ -15,9 +15,9 @@ MAX_SHOWN = 5
 
 @check("blocked-key", Severity.PROBLEM)
 def blocked_key(case: Case) -> Iterator[Symptom]:
-    """An aggregate waits for an event whose handler keeps failing. At least three attempts have failed, or the
-    aggregate has been blocked for a minute. If there are many subscriptions, the 50 with the most blocked aggregates
-    are examined."""
+    """Report that an aggregate waits for an event whose handler keeps failing. At least three attempts have failed, or
+    the aggregate has been blocked for a minute. If there are many subscriptions, the 50 with the most blocked
+    aggregates are examined."""
     for name, keys in _by_subscription(case).items():
         if blocked_keys_now := [each for each in keys if each.state == "retrying" and _is_lasting(case, each)]:
             yield _blocked_symptom(case, name, blocked_keys_now, "wait for an event whose handler fails")
@@ -25,7 +25,8 @@ def blocked_key(case: Case) -> Iterator[Symptom]:
 
 @check("blocked-by-dead", Severity.PROBLEM)
 def blocked_by_dead(case: Case) -> Iterator[Symptom]:
-    """An aggregate waits for a dead event (`on_dead = "block"`). Somebody has to replay or skip the event."""
+    """Report that an aggregate waits for a dead event (`on_dead = "block"`). Somebody has to replay or skip the
+    event."""
     for name, keys in _by_subscription(case).items():
         if blocked_keys_now := [each for each in keys if each.state == "dead"]:
             yield _blocked_symptom(case, name, blocked_keys_now, "wait for a dead event")
@@ -33,9 +34,9 @@ def blocked_by_dead(case: Case) -> Iterator[Symptom]:
 
 @check("braked", Severity.PROBLEM)
 def braked(case: Case) -> Iterator[Symptom]:
-    """A partition reads nothing new because `max_parked` parked records have failed, or wait behind a failed record.
-    The cause is an aggregate that is blocked for long, or an outage of a service that handlers call. Records that only
-    wait for a turn or a time do not count."""
+    """Report that a partition reads nothing new because `max_parked` parked records have failed, or wait behind a
+    failed record. The cause is an aggregate that is blocked for long, or an outage of a service that handlers call.
+    Records that only wait for a turn or a time do not count."""
     for name in dict.fromkeys(each.subscription for each in case.evidence.open):
         if full := case.braked(name):
             most = max(each.rows for each in full)
@@ -52,8 +53,9 @@ def braked(case: Case) -> Iterator[Symptom]:
 
 @check("waiting", Severity.WARNING, Severity.PROBLEM)
 def waiting(case: Case) -> Iterator[Symptom]:
-    """At least half of `max_waiting` records of a subscription are parked because they wait for a turn or a time. Each
-    has a row. The finding is a problem at nine tenths: partitions with more than their share then read nothing new."""
+    """Report that at least half of `max_waiting` records of a subscription are parked because they wait for a turn or a
+    time. Each has a row. The finding is a problem at nine tenths: partitions with more than their share then read
+    nothing new."""
     most = case.limits.max_waiting
     for name, rows in group_by(case.evidence.open, lambda each: each.subscription).items():
         total = sum(each.waiting for each in rows)
@@ -72,9 +74,9 @@ def waiting(case: Case) -> Iterator[Symptom]:
 
 @subscription_check("deferred", Severity.WARNING, Severity.PROBLEM)
 def deferred(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """Events are deferred, without a charged attempt. Handlers return `RetryAfter`, or the circuit of a handler is open
-    because the service it calls is down (circuits are not stored in the database). The finding is a warning if there
-    are many, and a problem if aggregates have waited for a minute."""
+    """Report that events are deferred, without a charged attempt. Handlers return `RetryAfter`, or the circuit of a
+    handler is open because the service it calls is down (circuits are not stored in the database). The finding is a
+    warning if there are many, and a problem if aggregates have waited for a minute."""
     name = cluster.subscription
     rows = [each for each in case.evidence.deferred if each.subscription == name]
     keys = [each for each in _by_subscription(case).get(name, []) if each.state == "deferred"]
@@ -110,8 +112,8 @@ def _blocked_text(case: Case, keys: list[BlockedKey]) -> Iterator[str]:
 
 @check("dead-flood", Severity.PROBLEM)
 def dead_flood(case: Case) -> Iterator[Symptom]:
-    """Many events died within the last hour, so a handler or its input is broken. The most frequent errors are
-    listed."""
+    """Report that many events died within the last hour, so a handler or its input is broken. The most frequent errors
+    are listed."""
     for name, rows, lately in _dead_rows(case):
         if lately >= DEAD_FLOOD:
             shown = [each for each in rows[:MAX_SHOWN] if each.lately]
@@ -126,7 +128,7 @@ def dead_flood(case: Case) -> Iterator[Symptom]:
 
 @check("dead", Severity.WARNING)
 def dead(case: Case) -> Iterator[Symptom]:
-    """Dead events wait for a decision until `retain_dead` is over."""
+    """Report that dead events wait for a decision until `retain_dead` is over."""
     for name, rows, lately in _dead_rows(case):
         if lately < DEAD_FLOOD:
             summary = counted(sum(each.rows for each in rows), "dead event")
@@ -135,8 +137,8 @@ def dead(case: Case) -> Iterator[Symptom]:
 
 @subscription_check("backlog-grows", Severity.WARNING)
 def backlog_grows(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """The backlog grows. More than a thousand records are pending, the oldest for over a minute, and more are published
-    than handlers finish."""
+    """Report that the backlog grows. More than a thousand records are pending, the oldest for over a minute, and more
+    are published than handlers finish."""
     earlier, now, then = case.earlier(cluster.subscription), case.evidence.overview, case.before
     if earlier is None or now is None or then is None or not working_processes(cluster) or cluster.paused:
         return

@@ -13,9 +13,9 @@ from partbox.text.wording import age, counted, in_short, moment
 
 @subscription_check("limit", Severity.WARNING)
 def limit(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """A handler's limit has held back an event for over a minute, or a limit has no effect. In the first case more is
-    published than the limit lets through, so the backlog grows. In the second case no living process has the handler,
-    or the handler is transactional."""
+    """Report that a handler's limit has held back an event for over a minute, or a limit has no effect. In the first
+    case more is published than the limit lets through, so the backlog grows. In the second case no living process has
+    the handler, or the handler is transactional."""
     for each in cluster.limits:
         name = in_short(each.handler)
         if (each.waited or 0.0) > LIMIT_WAIT:

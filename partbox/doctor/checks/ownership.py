@@ -23,8 +23,9 @@ ByAssignee = dict[UUID | None, list[PartitionStats]]
 
 @subscription_check("expired-process", Severity.WARNING, Severity.PROBLEM)
 def expired_process(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """A process has sent no heartbeat for longer than its lease. The process or its node died, froze or lost the
-    database. Other processes take over its partitions within two leases. The finding is a problem if none does."""
+    """Report that a process has sent no heartbeat for longer than its lease. The process or its node died, froze or
+    lost the database. Other processes take over its partitions within two leases. The finding is a problem if none
+    does."""
     expired = [each for each in cluster.instances if each.expired]
     if not expired or (not working_processes(cluster) and waiting(cluster) and not cluster.paused):
         return
@@ -44,8 +45,8 @@ def expired_process(case: Case, cluster: Cluster) -> Iterator[Symptom]:
 
 @subscription_check("unowned", Severity.PROBLEM)
 def unowned(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """Partitions have had no owner for seconds, though processes live. The records there wait. The assignees that
-    should take them are listed."""
+    """Report that partitions have had no owner for seconds, though processes live. The records there wait. The
+    assignees that should take them are listed."""
     earlier, alive = case.earlier(cluster.subscription), working_processes(cluster)
     then = {each.partition: each.epoch for each in unowned_partitions(earlier)} if earlier else {}
     # No process has claimed the partition between the two looks, since its epoch is the same.

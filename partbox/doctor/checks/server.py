@@ -16,7 +16,8 @@ UNLOGGED_SINCE = 150_000  # the first server version with unlogged sequences
 
 @check("connections", Severity.WARNING)
 def connections(case: Case) -> Iterator[Symptom]:
-    """Nearly all connection slots of the server are in use. Workers that lose a connection may not get a new one."""
+    """Report that nearly all connection slots of the server are in use. Workers that lose a connection may not get a
+    new one."""
     server = case.evidence.server
     if server and server.connections >= SLOTS_USED * server.most:
         yield Symptom(
@@ -32,8 +33,8 @@ def connections(case: Case) -> Iterator[Symptom]:
 
 @check("clock-skew", Severity.WARNING)
 def clock_skew(case: Case) -> Iterator[Symptom]:
-    """The clock of the host that doctor runs on differs from the database's. Leases and due times follow the database's
-    clock alone, but `occurred_at` and log lines of that host are off."""
+    """Report that the clock of the host that doctor runs on differs from the database's. Leases and due times follow
+    the database's clock alone, but `occurred_at` and log lines of that host are off."""
     if abs(case.skew) >= MAX_SKEW:
         yield Symptom(
             f"this host's clock is {age(abs(case.skew))} {'ahead of' if case.skew > 0 else 'behind'} the database's",
@@ -44,7 +45,7 @@ def clock_skew(case: Case) -> Iterator[Symptom]:
 
 @check("durability", Severity.NOTE)
 def durability(case: Case) -> Iterator[Symptom]:
-    """Settings of the server allow a crash to lose committed transactions. Events are lost with them
+    """Report that settings of the server allow a crash to lose committed transactions. Events are lost with them
     (`synchronous_commit`), or the whole database (`fsync`, `full_page_writes`)."""
     given = case.evidence.server.settings if case.evidence.server else {}
     off = [name for name in ("fsync", "full_page_writes", "synchronous_commit") if given.get(name) == "off"]
@@ -58,8 +59,8 @@ def durability(case: Case) -> Iterator[Symptom]:
 
 @check("pooled-role", Severity.WARNING)
 def pooled_role(case: Case) -> Iterator[Symptom]:
-    """The role that doctor connects as lacks settings. Behind a pooler (`pooler = true`) workers send no session
-    options, so their role needs `jit`, `row_security`, `statement_timeout` and
+    """Report that the role that doctor connects as lacks settings. Behind a pooler (`pooler = true`) workers send no
+    session options, so their role needs `jit`, `row_security`, `statement_timeout` and
     `idle_in_transaction_session_timeout`."""
     server = case.evidence.server
     if not server or not case.limits.pooler:
@@ -89,9 +90,9 @@ def pooled_role(case: Case) -> Iterator[Symptom]:
 
 @check("bell", Severity.NOTE)
 def bell(case: Case) -> Iterator[Symptom]:
-    """Publishers do not wake idle workers, which look for new events every `poll_idle` instead. The server is
-    PostgreSQL 14 or allows prepared transactions, or workers are behind a pooler without `listen_dsn`. Not reported if
-    `bell` is off."""
+    """Report that publishers do not wake idle workers, which look for new events every `poll_idle` instead. The server
+    is PostgreSQL 14 or allows prepared transactions, or workers are behind a pooler without `listen_dsn`. Not reported
+    if `bell` is off."""
     server, limits = case.evidence.server, case.limits
     if not server or limits.bell == "off":
         return
@@ -111,8 +112,8 @@ def bell(case: Case) -> Iterator[Symptom]:
 
 @check("autovacuum", Severity.WARNING)
 def autovacuum(case: Case) -> Iterator[Symptom]:
-    """Autovacuum is off for the server, or for a table with frequent updates. The table grows, and saving cursors slows
-    down."""
+    """Report that autovacuum is off for the server, or for a table with frequent updates. The table grows, and saving
+    cursors slows down."""
     given = case.evidence.server.settings if case.evidence.server else {}
     off = [name for name in ("autovacuum", "track_counts") if given.get(name) == "off"]
     tables = [each.name for each in case.evidence.tables if each.autovacuum_off]
@@ -129,8 +130,8 @@ def autovacuum(case: Case) -> Iterator[Symptom]:
 
 @check("bloat", Severity.WARNING)
 def bloat(case: Case) -> Iterator[Symptom]:
-    """A table with frequent updates is full of dead rows, which each save has to read. Something holds back vacuum, or
-    vacuum does not run."""
+    """Report that a table with frequent updates is full of dead rows, which each save has to read. Something holds back
+    vacuum, or vacuum does not run."""
     for each in case.evidence.tables:
         rows = 256 * len(case.clusters) if each.name == "partition" else each.live + 1
         if each.size > max(SMALL_TABLE, rows * ROW_BYTES):
@@ -150,8 +151,8 @@ def bloat(case: Case) -> Iterator[Symptom]:
 
 @check("not-seen", Severity.NOTE, Severity.PROBLEM)
 def not_seen(case: Case) -> Iterator[Symptom]:
-    """This role may not read everything, or a table is locked, so some checks had nothing to judge. The finding is a
-    problem if the tables of the outbox could not be read, because then delivery was not checked."""
+    """Report that this role may not read everything, or a table is locked, so some checks had nothing to judge. The
+    finding is a problem if the tables of the outbox could not be read, because then delivery was not checked."""
     evidence = case.evidence
     if evidence.server and not evidence.server.sees_all:
         role = evidence.server.user
@@ -176,9 +177,9 @@ def not_seen(case: Case) -> Iterator[Symptom]:
 
 @check("notification-queue", Severity.WARNING, Severity.PROBLEM)
 def notification_queue(case: Case) -> Iterator[Symptom]:
-    """The server's notification queue fills up because a listening session does not read its notifications. Idle
-    workers are not woken, and processes are not notified of plans and commands. The finding is a problem when the queue
-    is nearly full: then every transaction that notifies, of any program, fails at COMMIT."""
+    """Report that the server's notification queue fills up because a listening session does not read its notifications.
+    Idle workers are not woken, and processes are not notified of plans and commands. The finding is a problem when the
+    queue is nearly full: then every transaction that notifies, of any program, fails at COMMIT."""
     queue = case.evidence.queue
     if queue is None or queue.usage < WATCHED_USAGE:
         return

@@ -1,7 +1,4 @@
-"""Checks for foreign transactions and locks: their effects, their sessions, and how to end them.
-
-Locks that only one process may hold are checked as well. Processes try these locks and go on without them, so no
-session is seen waiting."""
+"""Checks for foreign transactions and locks: their effects, their sessions, and how to end them."""
 
 from collections.abc import Iterator
 
@@ -29,7 +26,7 @@ LONG_RUNNING = ("partbox archive", "partbox import", "partbox rebase")
 
 @check("open-publisher", Severity.PROBLEM)
 def open_publisher(case: Case) -> Iterator[Symptom]:
-    """A transaction that has published events stays open. The events are invisible until it commits."""
+    """Report that a transaction that has published events stays open. The events are invisible until it commits."""
     for each in _long_open(case):
         if each.publishes:
             yield _transaction_symptom(case, each, "a transaction with unseen events stays open")
@@ -37,8 +34,8 @@ def open_publisher(case: Case) -> Iterator[Symptom]:
 
 @check("idle-transaction", Severity.PROBLEM)
 def idle_transaction(case: Case) -> Iterator[Symptom]:
-    """A session is idle in an open transaction, and holds back vacuum (xmin), purge, or both. The cause is a forgotten
-    `commit`, or a client that hangs."""
+    """Report that a session is idle in an open transaction, and holds back vacuum (xmin), purge, or both. The cause is
+    a forgotten `commit`, or a client that hangs."""
     for each in _long_open(case):
         if not each.publishes and _is_idle(each):
             yield _transaction_symptom(case, each, "a session is idle in a transaction")
@@ -46,8 +43,8 @@ def idle_transaction(case: Case) -> Iterator[Symptom]:
 
 @check("long-transaction", Severity.WARNING)
 def long_transaction(case: Case) -> Iterator[Symptom]:
-    """A statement or a busy transaction runs for long, and holds back vacuum (xmin), purge, or both. Examples are a
-    report, a dump or a migration."""
+    """Report that a statement or a busy transaction runs for long, and holds back vacuum (xmin), purge, or both.
+    Examples are a report, a dump or a migration."""
     for each in _long_open(case):
         if not each.publishes and not _is_idle(each):
             yield _transaction_symptom(case, each, "a transaction runs for long")
@@ -55,8 +52,8 @@ def long_transaction(case: Case) -> Iterator[Symptom]:
 
 @check("prepared-transaction", Severity.PROBLEM)
 def prepared_transaction(case: Case) -> Iterator[Symptom]:
-    """A prepared transaction (two-phase commit) was neither committed nor rolled back. A prepared transaction outlives
-    sessions and restarts, and holds back vacuum and purge."""
+    """Report that a prepared transaction (two-phase commit) was neither committed nor rolled back. A prepared
+    transaction outlives sessions and restarts, and holds back vacuum and purge."""
     for each in case.evidence.prepared:
         if each.age >= case.limits.transaction:
             yield Symptom(
@@ -77,8 +74,8 @@ def prepared_transaction(case: Case) -> Iterator[Symptom]:
 
 @check("replication-slot", Severity.WARNING)
 def replication_slot(case: Case) -> Iterator[Symptom]:
-    """An unused replication slot keeps WAL until the disk is full, or holds back vacuum (xmin). A slot in use holds
-    back vacuum if its standby runs a long query."""
+    """Report that an unused replication slot keeps WAL until the disk is full, or holds back vacuum (xmin). A slot in
+    use holds back vacuum if its standby runs a long query."""
     for each in case.evidence.slots:
         pins_vacuum = each.xmin is not None and each.xmin > 1_000_000
         if pins_vacuum or (not each.active and (each.retained is not None or each.xmin is not None)):
@@ -97,8 +94,8 @@ def replication_slot(case: Case) -> Iterator[Symptom]:
 
 @check("locks", Severity.PROBLEM)
 def locks(case: Case) -> Iterator[Symptom]:
-    """Sessions wait for locks on tables of the outbox, or an idle session has locked a whole table. Publishers and
-    workers stand still."""
+    """Report that sessions wait for locks on tables of the outbox, or an idle session has locked a whole table.
+    Publishers and workers stand still."""
     long = case.limits.lock_wait
     waits = [each for each in case.evidence.waits if each.blockers and each.age is not None and each.age >= long]
     locked_tables = [each for each in case.evidence.sessions if each.blocks_others and (each.age or 0) >= long]
@@ -127,9 +124,9 @@ def locks(case: Case) -> Iterator[Symptom]:
 
 @check("kept-lock", Severity.PROBLEM, Severity.WARNING)
 def kept_lock(case: Case) -> Iterator[Symptom]:
-    """A session holds a lock on which work of partbox depends. The lock is a row lock on `subscription` or `meta`, or
-    the advisory lock of imports or of a first migration, which every role may take. No session waits for the lock, but
-    the work that needs it is not done."""
+    """Report that a session holds a lock on which work of partbox depends. The lock is a row lock on `subscription` or
+    `meta`, or the advisory lock of imports or of a first migration, which every role may take. No session waits for the
+    lock, but the work that needs it is not done."""
     for each in case.evidence.lock_holders:
         if each.age is None or each.age < case.limits.lock_wait or each.application in LONG_RUNNING:
             continue
@@ -145,8 +142,7 @@ def kept_lock(case: Case) -> Iterator[Symptom]:
 
 
 def _long_open(case: Case) -> Iterator[OpenSession]:
-    """Yield the transactions that have been open for too long and hold something back. A transaction id holds back
-    purge from any database, a snapshot holds back vacuum in its own database only."""
+    # A transaction id holds back purge from any database. A snapshot holds back vacuum in its own database only.
     here = case.evidence.server.database if case.evidence.server else None
     for each in case.evidence.sessions:
         holds = each.writes or (each.pins_vacuum and each.database == here)

@@ -18,8 +18,8 @@ DEFAULT_XID = "pg_current_xact_id()"
 
 @check("copied", Severity.PROBLEM)
 def copied(case: Case) -> Iterator[Symptom]:
-    """The schema came from a dump or by logical replication. The cursors refer to transactions of another server, so
-    workers would lose events, and refuse to start."""
+    """Report that the schema came from a dump or by logical replication. The cursors refer to transactions of another
+    server, so workers would lose events, and refuse to start."""
     if not case.evidence.is_original:
         yield Symptom(
             "this schema is a logical copy: its cursors are those of another database cluster",
@@ -33,9 +33,9 @@ def copied(case: Case) -> Iterator[Symptom]:
 
 @check("sequence-behind", Severity.PROBLEM)
 def sequence_behind(case: Case) -> Iterator[Symptom]:
-    """The id sequence is behind ids in use, of the log, a cursor or a parked event. The sequence was set back, or was
-    not copied with the rest. New events get ids that are taken, or that count as consumed. Workers read nothing until
-    the sequence is raised."""
+    """Report that the id sequence is behind ids in use, of the log, a cursor or a parked event. The sequence was set
+    back, or was not copied with the rest. New events get ids that are taken, or that count as consumed. Workers read
+    nothing until the sequence is raised."""
     sequence, highest_used_id = case.evidence.sequence, case.evidence.highest_used_id
     if sequence is None or sequence.last is None or highest_used_id is None or highest_used_id <= sequence.last:
         return
@@ -48,8 +48,8 @@ def sequence_behind(case: Case) -> Iterator[Symptom]:
 
 @check("hidden", Severity.PROBLEM)
 def hidden(case: Case) -> Iterator[Symptom]:
-    """Events got ids that cursors had passed, because the id sequence was set back. Workers that start read nothing
-    until the cursors are lowered. The check covers the last 10,000 ids that were passed."""
+    """Report that events got ids that cursors had passed, because the id sequence was set back. Workers that start read
+    nothing until the cursors are lowered. The check covers the last 10,000 ids that were passed."""
     found = case.evidence.hidden
     if found is not None:
         yield Symptom(
@@ -61,8 +61,8 @@ def hidden(case: Case) -> Iterator[Symptom]:
 
 @check("life", Severity.PROBLEM)
 def life(case: Case) -> Iterator[Symptom]:
-    """The sequence `life` cannot be read, so no worker reads: a standby was promoted before its first restartpoint.
-    Workers that start, and migrations, create the sequence again."""
+    """Report that the sequence `life` cannot be read, so no worker reads: a standby was promoted before its first
+    restartpoint. Workers that start, and migrations, create the sequence again."""
     if case.evidence.life_error is not None:
         yield Symptom(
             "the sequence life cannot be read, so no worker reads",
@@ -73,8 +73,8 @@ def life(case: Case) -> Iterator[Symptom]:
 
 @check("sequence", Severity.PROBLEM)
 def sequence(case: Case) -> Iterator[Symptom]:
-    """Ids are not drawn as the cursors require: one by one, rising, after the transaction id. With a cache, a cycle,
-    another increment or other defaults, events are lost or reordered."""
+    """Report that ids are not drawn as the cursors require: one by one, rising, after the transaction id. With a cache,
+    a cycle, another increment or other defaults, events are lost or reordered."""
     found = case.evidence.sequence
     wrong = list(_sequence_faults(case, found)) if found else []
     if wrong:
@@ -87,7 +87,7 @@ def sequence(case: Case) -> Iterator[Symptom]:
 
 @check("segments", Severity.WARNING)
 def segments(case: Case) -> Iterator[Symptom]:
-    """The log runs out of segments, or segments cannot be changed.
+    """Report that the log runs out of segments, or segments cannot be changed.
 
     The last segment is nearly full, or the default segment already holds records: it takes any record, but slows down
     polls and purges. Or no segment can be made, emptied or dropped, because an event trigger of the database fails, as
@@ -132,8 +132,8 @@ def _segments_summary(found: SegmentFacts, near: bool, ahead: int) -> str:
 
 @check("archive", Severity.WARNING)
 def archive(case: Case) -> Iterator[Symptom]:
-    """An archive is kept, but expired records do not get into it: writing fails, or no process writes it. A purge
-    removes archived records only, so the log grows."""
+    """Report that an archive is kept, but expired records do not get into it: writing fails, or no process writes it. A
+    purge removes archived records only, so the log grows."""
     found = case.evidence.archive
     if found is None:
         return
@@ -155,8 +155,8 @@ def archive(case: Case) -> Iterator[Symptom]:
 
 @check("purge", Severity.WARNING)
 def purge(case: Case) -> Iterator[Symptom]:
-    """Records are long past their retention. A subscription still needs them (it is named, with the reason), or no
-    process purges. The log grows."""
+    """Report that records are long past their retention. A subscription still needs them (it is named, with the
+    reason), or no process purges. The log grows."""
     for held in case.evidence.held:
         cluster = next((each for each in case.clusters if each.subscription == held.subscription), None)
         yield Symptom(
@@ -222,12 +222,12 @@ def _sequence_faults(case: Case, found: SequenceFacts) -> Iterator[tuple[str, st
 
 
 def _normalize(expression: str | None) -> str:
-    """Return an expression of the catalog on one line, without the quotes of `quote_all_identifiers`."""
+    # The quotes come from the setting `quote_all_identifiers`.
     return " ".join((expression or "").replace('"', "").split())
 
 
 def _segment_remedies(case: Case) -> tuple[str, ...]:
-    """Return remedies that make segments ahead of need, without stopping publishers."""
+    # Both remedies make segments ahead of need, without stopping publishers.
     return (
         f"now: {case.command('purge')}",
         "workers do it twice a minute: look for `segments_failed` in their logs; without workers: "

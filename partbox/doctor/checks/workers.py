@@ -23,8 +23,8 @@ from partbox.text.wording import age, counted, in_short, several
 
 @subscription_check("no-workers", Severity.PROBLEM)
 def no_workers(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """Records wait in a subscription, and no process works on it. None was started, all are down, or the processes of a
-    running node cannot begin."""
+    """Report that records wait in a subscription, and no process works on it. None was started, all are down, or the
+    processes of a running node cannot begin."""
     if cluster.paused or working_processes(cluster) or starting_processes(cluster) or not waiting(cluster):
         return
     nodes, elsewhere = case.evidence.nodes, any(working_processes(other) for other in case.clusters)
@@ -59,8 +59,8 @@ def _start_remedy(case: Case, cluster: Cluster) -> str:
 
 @subscription_check("lifespan", Severity.WARNING, Severity.PROBLEM)
 def lifespan(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """Processes have been in their lifespan for over ten seconds, and deliver nothing before it yields. The finding is
-    a problem if records wait and no other process works."""
+    """Report that processes have been in their lifespan for over ten seconds, and deliver nothing before it yields. The
+    finding is a problem if records wait and no other process works."""
     found = [each for each in starting_processes(cluster) if each.lifespan and each.lifespan.seconds > LIFESPAN_LIMIT]
     if not found:
         return
@@ -89,8 +89,8 @@ def lifespan(case: Case, cluster: Cluster) -> Iterator[Symptom]:
 
 @subscription_check("paused", Severity.NOTE, Severity.PROBLEM)
 def paused(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """A subscription is paused. The finding is a problem after an hour if records wait, because the subscription seems
-    forgotten."""
+    """Report that a subscription is paused. The finding is a problem after an hour if records wait, because the
+    subscription seems forgotten."""
     if not cluster.paused or cluster.paused_at is None or case.evidence.overview is None:
         return
     since = (case.evidence.overview.at - cluster.paused_at).total_seconds()
@@ -109,7 +109,7 @@ def paused(case: Case, cluster: Cluster) -> Iterator[Symptom]:
 
 @subscription_check("stalled", Severity.PROBLEM, Severity.WARNING)
 def stalled(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """Records wait, and their owner has neither read nor saved for four leases or 20 s.
+    """Report that records wait, and their owner has neither read nor saved for four leases or 20 s.
 
     The owner reports no handler that runs for long: a handler holds the interpreter, the process cannot connect again,
     or the path to the database hangs again and again. The finding is a warning if the owner makes progress in other
@@ -126,7 +126,7 @@ def stalled(case: Case, cluster: Cluster) -> Iterator[Symptom]:
 
 
 def _still_stalled(case: Case, cluster: Cluster) -> list[PartitionStats]:
-    """Return the partitions that were stalled at both looks. Braked partitions have a check of their own."""
+    # The partitions were stalled at both looks. Braked partitions have a check of their own.
     braked = {each.partition for each in case.braked(cluster.subscription)}
     earlier = case.earlier(cluster.subscription)
     then = {(each.partition, each.epoch, each.last_id) for each in stalled_partitions(earlier or cluster)}
@@ -165,8 +165,8 @@ def _stalled_symptom(
 
 @subscription_check("crashes", Severity.WARNING, Severity.PROBLEM)
 def crashes(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """Processes died while they worked. Records that may have killed them are run with care. The finding is a problem
-    if the same record was running at several deaths; it becomes dead when its attempts are over."""
+    """Report that processes died while they worked. Records that may have killed them are run with care. The finding is
+    a problem if the same record was running at several deaths; it becomes dead when its attempts are over."""
     suspect = sum(each.suspect and each.pending > 0 for each in cluster.partitions)
     suspect_records = [each for each in case.evidence.suspect_records if each.subscription == cluster.subscription]
     again = [each for each in suspect_records if each.attempts > 1]
@@ -190,8 +190,8 @@ def crashes(case: Case, cluster: Cluster) -> Iterator[Symptom]:
 
 @subscription_check("mixed-versions", Severity.WARNING)
 def mixed_versions(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """The processes of a subscription run different versions of partbox. That is normal during a rolling deploy, but
-    not for long."""
+    """Report that the processes of a subscription run different versions of partbox. That is normal during a rolling
+    deploy, but not for long."""
     nodes: dict[str, set[str]] = {}
     for each in working_processes(cluster):
         nodes.setdefault(each.version, set()).add(case.node(each))

@@ -21,11 +21,9 @@ log = logging.getLogger("partbox.http")
 class ProbeResult:
     """The result of one health query to the database: an overview of its subscriptions, or an error.
 
-    Its time is in monotonic seconds.
-
-    `error` is safe to show to anybody: it holds no text of a driver or of an application. `broken` means that the
-    database answers, but that its outbox schema is wrong. `slow` means that the server cancelled the query: it answers,
-    but not in time."""
+    `at` is in monotonic seconds. `error` holds no text of a driver or of an application, so anybody may see it.
+    `broken` means that the database answers, but that its outbox schema is wrong. `slow` means that the server
+    cancelled the query, so it answers, but not in time."""
 
     at: float
     overview: Overview | None
@@ -40,13 +38,11 @@ class ProbeResult:
 
 
 class DatabaseProbe:
-    """A background thread that queries the state of a database for health checks and metrics.
-
-    It reads the overview of the database.
+    """A background thread that reads the overview of a database for health checks and metrics.
 
     Any thread may request a probe. At most one runs at a time, so a hanging database costs one thread. `latest` is the
-    result of the last probe, or None before the first has ended. `latest_overview` is the last result with an overview.
-    `database` names the database in log lines."""
+    result of the last probe, or None before the first has ended, and `latest_overview` the last result with an
+    overview. `database` names the database in log lines."""
 
     def __init__(self, read_overview: Callable[[], Overview], database: str = "") -> None:
         self._read_overview = read_overview

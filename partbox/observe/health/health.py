@@ -1,8 +1,5 @@
-"""Liveness and readiness of a node, decided from the state of its supervisors and of its databases.
-
-A node is alive unless its own loops are dead, because only then does a restart help. A backlog, an unreachable database
-or failing handlers are no reason to restart. A node is ready while it holds its lease and every partition has an owner.
-"""
+"""Liveness and readiness of a node. A node is alive unless its own loops are dead, because only then does a restart
+help. A node is ready while it holds its lease and every partition has an owner."""
 
 import threading
 import time
@@ -39,12 +36,12 @@ class HealthReport:
 
     @property
     def status(self) -> int:
-        """The HTTP status of the health check: 200 without problems, else 503."""
         return 503 if self.problems else 200
 
 
 def list_fatal(vitals: SupervisorVitals) -> Iterator[str]:
     """Yield the problems of a supervisor that only a restart can solve, for the liveness check."""
+    # A backlog, an unreachable database or failing handlers are no reason to restart.
     # A supervisor that has not started yet has none.
     limit = max(LOOP_STUCK[0], LOOP_STUCK[1] * vitals.lease)
     if not vitals.started:
@@ -109,9 +106,7 @@ class OrphanTracker:
 
 
 class Health:
-    """The liveness and readiness checks of a worker node. Any thread may call the methods.
-
-    They are decided from all of the node's supervisors and databases."""
+    """The liveness and readiness checks of a worker node with all its databases. Any thread may call the methods."""
 
     def __init__(self, monitored: Sequence[MonitoredSupervisor]) -> None:
         self._monitored = monitored
@@ -189,7 +184,6 @@ def _list_database_problems(
 
 
 def _is_silent(process: ProcessVitals, lease: float) -> bool:
-    """Return True if a worker process has sent no sign of life for too long."""
     # A process whose handler holds the interpreter does not count, because the supervisor ends such a handler by
     # itself.
     return process.silent > SILENT * lease and not process.vouched and process.handler is None
@@ -220,9 +214,8 @@ def _supervisor_body(
 
 
 def _backlog(monitored: MonitoredSupervisor, result: ProbeResult | None) -> dict[str, Any] | None:
-    """Return the number of waiting events for the health report, or None if it is unknown.
-
-    It comes from the last overview. A backlog never fails a health check."""
+    """Return the counts of waiting events from the last overview, or None if they are unknown."""
+    # A backlog never fails a health check.
     cluster = _cluster(result.overview if result else None, monitored.subscription)
     if result is None or cluster is None:
         return None
@@ -243,9 +236,8 @@ def _rounded(value: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Sibling:
-    """A link from one dashboard to the dashboard of another database of the same node.
-
-    `trouble` is the first reason why this node cannot work for that database now, or None."""
+    """A link to the dashboard of one of the node's databases. `trouble` is the first reason why the node cannot work
+    for that database now, or None."""
 
     name: str
     href: str

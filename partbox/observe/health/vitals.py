@@ -55,9 +55,8 @@ class SupervisorVitals:
 
 @dataclass(frozen=True, slots=True)
 class MonitoredSupervisor:
-    """A supervisor whose health is checked, together with access to its database.
-
-    `database` names the database if the node has several."""
+    """A supervisor whose health is checked, together with access to its database. `database` names the database if the
+    node has several."""
 
     database: str
     node: str

@@ -1,7 +1,5 @@
-"""The name of the database that log lines are about, on a node that works for several.
-
-The name is for people and holds no secrets. A worker process has one database, whereas each thread of the supervisor's
-process sets its own."""
+"""The name of the database that log lines are about, on a node that works for several. A worker process has one
+database, whereas each thread of the supervisor's process sets its own. The name holds no secrets."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

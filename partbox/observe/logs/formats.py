@@ -1,7 +1,5 @@
-"""The two formats of log lines: text for people, and one JSON object a line for programs.
-
-Both mask secrets and escape control characters. An application that sets up logging by itself may use `JsonLines` in a
-handler of its own."""
+"""The two formats of log lines: text for people, and one JSON object a line for programs. Both mask secrets and escape
+control characters. An application may use `JsonLines` in a log handler of its own."""
 
 import logging
 from datetime import UTC, datetime
@@ -23,11 +21,10 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 class TextLines(logging.Formatter):
-    """A log formatter that writes plain text lines with time, level, logger and process.
+    """A log formatter that writes lines such as `2026-01-31 09:00:00,123 ERROR partbox.worker[4711]: …`.
 
-    A line is such as `2026-01-31 09:00:00,123 ERROR partbox.worker[4711]: …`. On a node with several databases, the
-    name of the database follows the process. Tracebacks and line breaks that a publisher sent are indented, so that
-    only records begin at the margin."""
+    On a node with several databases, the name of the database follows the process. Tracebacks and line breaks that a
+    publisher sent are indented, so that only records begin at the margin."""
 
     def __init__(self) -> None:
         super().__init__(f"{HEAD}: %(message)s")
@@ -38,7 +35,6 @@ class TextLines(logging.Formatter):
         return f"{HEAD % vars(record)} {name}: {record.message}"
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a log record as text. Further lines, such as a traceback, are indented."""
         # A traceback text that another handler's formatter has cached in the record is not masked.
         kept, record.exc_text = record.exc_text, None
         try:
@@ -51,10 +47,8 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """A log formatter that writes each record as a JSON object on one line.
-
-    A line has `time`, `level`, `logger`, `pid`, `event`, `message`, the record's own fields and, for an error, `trace`.
-    On a node with several databases it has `database`."""
+    """A log formatter that writes each record as a JSON object on one line. A line has `time`, `level`, `logger`,
+    `pid`, `event`, `message`, the record's own fields, `trace` for an error, and `database` on a node with several."""
 
     def format(self, record: logging.LogRecord) -> str:
         own = masked_fields({name: value for name, value in vars(record).items() if name not in _STANDARD})

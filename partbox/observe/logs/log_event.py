@@ -1,7 +1,5 @@
-"""The function that writes every log line of partbox.
-
-Each line has a name, whose level and fields are in the table `LOG_EVENTS`. Texts of events and errors are shortened,
-escaped and masked first."""
+"""The function that writes every log line of partbox. Each line has a name, whose level and fields are in the table
+`LOG_EVENTS`. Texts of events and errors are shortened, escaped and masked first."""
 
 import logging
 import threading
@@ -38,10 +36,9 @@ def log_event(
 ) -> None:
     """Write one log line for a named event, with the level and rate limit defined for that event.
 
-    `fields` become fields of the log record, `about` adds the fields of a delivered event, and `trace` adds the
-    traceback of an error or of a tuple of its type, itself and its frames. If a node works for several databases, the
-    field `database` names the current one. At most ten lines of a rate-limited kind within ten seconds keep their
-    level. Further lines are logged at DEBUG, and the next line counts them."""
+    `fields` become fields of the log record, `about` adds those of a delivered event, and `trace` adds a traceback. On
+    a node with several databases, the field `database` names the current one. At most ten lines of a rate-limited kind
+    within ten seconds keep their level. Further lines are logged at DEBUG, and the next line counts them."""
     # The message is `text % arguments`. The level and the rate limit come from the table of log events.
     event = LOG_EVENTS[name]
     # `logging.config.dictConfig` of an application disables all loggers that it does not know.
@@ -72,7 +69,6 @@ def is_ctrl_c(error: BaseException) -> bool:
 
 
 def _exc_info(error: BaseException | ExcInfo | None) -> ExcInfo | None:
-    """Return the `exc_info` value for logging an error."""
     # No method of the error is called, because its class may come from an application and misbehave.
     # `isinstance` would ask the error for its class.
     if error is None or type(error) is tuple:

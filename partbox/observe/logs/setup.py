@@ -27,10 +27,9 @@ MAX_WAITING = 256  # lines
 class StallTolerantWriter:
     """A writer of lines to a file descriptor that does not block for long if the reader stalls.
 
-    A thread of its own writes the lines. `write` waits until the line is out, so that the last lines of a dying process
-    are not lost. After `WRITE_TIMEOUT` seconds the reader counts as stalled, and nobody waits any more until it reads
-    again. Meanwhile `MAX_WAITING` lines are kept and further lines are only counted. `note` returns the line that
-    reports the count once the reader goes on."""
+    A thread of its own writes the lines. If a line is not out after `WRITE_TIMEOUT` seconds, the reader counts as
+    stalled, and nobody waits any more until it reads again. Meanwhile `MAX_WAITING` lines are kept and further lines
+    are only counted. `note` returns the line that reports the count once the reader goes on."""
 
     def __init__(self, fd: int, note: Callable[[int], bytes]) -> None:
         self._fd = fd
@@ -47,6 +46,7 @@ class StallTolerantWriter:
 
     def write(self, line: bytes) -> None:
         """Write a line within `WRITE_TIMEOUT` seconds, or queue it if the reader is slow. Any thread may call."""
+        # The method waits until the line is out, so that the last lines of a dying process are not lost.
         # Once the queue is full, the line is dropped and only counted.
         # After a fork, the writer thread and the queued lines still belong to the parent.
         if self._pid != os.getpid():
@@ -105,9 +105,7 @@ _warned_strays: set[str] = set()
 
 
 class StderrHandler(logging.Handler):
-    """A log handler for standard error that drops log lines rather than block the program.
-
-    If the reader of standard error stalls, delivery goes on and log lines are lost instead."""
+    """A log handler for standard error that loses log lines rather than block the program if the reader stalls."""
 
     def __init__(self) -> None:
         super().__init__()

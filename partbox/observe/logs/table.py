@@ -1,6 +1,5 @@
-"""The table of all log events: their names, levels and fields.
-
-The field `event` of a log record holds the name with `partbox.` before it. `docs/logs.md` describes each event."""
+"""The table of all log events: their names, levels and fields. The field `event` of a log record holds the name with
+`partbox.` before it. `docs/logs.md` describes each event."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,10 +13,8 @@ EVENT = "subscription, partition, record_id, event_id, event_type, aggregate_typ
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """The definition of a kind of log line: its level, its fields and its rate limit.
-
-    The fields come beside `event`. If `about` is True, the fields of a delivered event are added. If `every` is False,
-    the lines are rate-limited."""
+    """The definition of a kind of log line. If `about` is True, the fields of a delivered event are added to `fields`.
+    If `every` is False, the lines are rate-limited."""
 
     level: int
     fields: tuple[str, ...] = ()

@@ -16,9 +16,8 @@ from partbox.observe.metrics.table import BY_NAME
 
 
 class ApplicationCollector(Collector):
-    """A Prometheus collector of the metrics that all outboxes in one application process have.
-
-    There is one for each registry. Series with the same labels are summed."""
+    """A Prometheus collector of the metrics that all outboxes in one application process have. There is one for each
+    registry. Series with the same labels are summed."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -28,7 +27,6 @@ class ApplicationCollector(Collector):
         self._totals: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Meters] = {}
 
     def count(self, events: int) -> None:
-        """Add a number of published events to the counter in the registry."""
         with self._lock:
             self._published += events
 

@@ -34,9 +34,8 @@ class LabelledReading(NamedTuple):
 
 
 class LabelledOverview(NamedTuple):
-    """An overview of all subscriptions in one database, with labels for showing it as metrics.
-
-    `labels` are the label values that come before a series' own, `own_instances` the instances of this node."""
+    """An overview of all subscriptions in one database, with labels for showing it as metrics. `labels` are the label
+    values that come before a series' own, `own_instances` the instances of this node."""
 
     labels: Labels
     overview: Overview
@@ -44,7 +43,6 @@ class LabelledOverview(NamedTuple):
 
 
 def family(prefix: str, metric: Metric, extra: Labels = ()) -> Family:
-    """Return an empty Prometheus metric family for a metric."""
     # `extra` names the labels that come before the metric's own.
     return FAMILIES[metric.kind](f"{prefix}_{metric.name}", metric.meaning, labels=[*extra, *metric.labels])
 

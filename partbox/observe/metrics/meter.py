@@ -1,8 +1,5 @@
-"""Counters of worker processes, in memory that the supervisor shares with them, or in plain memory.
-
-Each process writes only its own cells, so processes share no lock, and the counts of a killed process remain. (The
-multiprocess mode of prometheus-client writes files, whose folder an environment variable must name before its import,
-and keeps the gauges of dead processes until somebody deletes them.)"""
+"""Counters of worker processes, in memory that the supervisor shares with them, or in plain memory. Each process writes
+only its own cells, so processes share no lock, and the counts of a killed process remain."""
 
 import threading
 from bisect import bisect_left
@@ -41,9 +38,8 @@ def width(metric: Metric) -> int:
 
 
 class Layout:
-    """The layout of a worker process's metrics in shared memory: the index at which each series begins.
-
-    Layouts made from the same names of handlers and sinks are equal in every process."""
+    """The layout of a worker process's metrics in shared memory: the index at which each series begins. Layouts made
+    from the same names of handlers and sinks are equal in every process."""
 
     def __init__(self, handlers: Iterable[str], sinks: Iterable[str] = ()) -> None:
         self.handlers = tuple(dict.fromkeys([*handlers, OTHER]))
@@ -72,9 +68,7 @@ class Layout:
 
 
 class Meter:
-    """The metric values of one process, in memory that its supervisor may share.
-
-    `lock` is for the threads of that process."""
+    """The metric values of one process, in memory that its supervisor may share. `lock` is for its threads."""
 
     __slots__ = ("cells", "layout", "lock")
 
@@ -86,10 +80,11 @@ class Meter:
     @classmethod
     def shared(cls, layout: Layout, context: Any) -> "Meter":
         """Return a meter in memory that child processes of this multiprocessing context inherit."""
+        # The multiprocess mode of prometheus-client would write files instead, whose folder an environment variable
+        # must name before its import, and keep the gauges of dead processes until somebody deletes them.
         return cls(layout, context.RawArray("d", layout.size))
 
     def add(self, name: str, amount: float = 1.0) -> None:
-        """Increase a metric of this process by an amount."""
         # The metric's only label is the subscription.
         with self.lock:
             self.cells[self.layout.at(name)] += amount
@@ -100,10 +95,8 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class MeterReading:
-    """The metric values of a worker node at one moment.
-
-    `counted` sums the values of all processes, living and dead, and means nothing for gauges. `living` has the values
-    of each living process."""
+    """The metric values of a worker node at one moment. `counted` sums the values of all processes, living and dead,
+    and means nothing for gauges. `living` has the values of each living process."""
 
     layout: Layout
     counted: Sequence[float]
@@ -127,9 +120,7 @@ class Meters:
             self._living.append(meter)
 
     def retire(self, meter: Meter) -> None:
-        """Remove the metric values of a dead worker process, but keep its counts in the node's totals.
-
-        Its gauges do not stay. A second call does nothing."""
+        """Remove a dead process's metric values, but keep its counts in the totals. A second call does nothing."""
         with self._lock:
             if not any(each is meter for each in self._living):
                 return
@@ -153,9 +144,8 @@ class Meters:
 
 
 class MetricsRecorder(Observer):
-    """An observer that counts the metrics of one worker process or supervisor.
-
-    No hook loops over events, so that counting costs the same for a long run of events as for one."""
+    """An observer that counts the metrics of one worker process or supervisor. No hook loops over events, so that
+    counting costs the same for a long run of events as for one."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter

@@ -1,5 +1,4 @@
 """Places beside `/metrics` where an outbox shows its metrics: a Prometheus registry, and displays of other kinds.
-
 prometheus-client is loaded only if there is such a place."""
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,23 +16,18 @@ if TYPE_CHECKING:
 
 
 class Display(Observer):
-    """An observer that exports all metrics of a process by its own means, such as OpenTelemetry.
-
-    Their names begin with `prefix`."""
+    """An observer that exports all metrics of a process by its own means, such as OpenTelemetry."""
 
     def show(self, prefix: str, collector: "Collector") -> Callable[[], None]:
-        """Export the metrics of a collector until the returned function is called."""
+        """Export a collector's metrics, whose names begin with `prefix`, until the returned function is called."""
         raise NotImplementedError
 
     def recorder(self, prefix: str, subscription: str) -> Observer:
-        """Return an observer that records a worker's metrics that no collector provides, such as histograms.
-
-        The worker is in this process."""
+        """Return an observer of a worker in this process for metrics that no collector has, such as histograms."""
         raise NotImplementedError
 
 
 def displays(observers: Iterable[Observer]) -> list[Display]:
-    """Return only the observers that export metrics by their own means, such as OpenTelemetry."""
     return [each for each in observers if isinstance(each, Display)]
 
 
@@ -46,10 +40,8 @@ def with_recorders(
 
 
 class ApplicationRegistry(Observer):
-    """The link between an outbox's metrics and a Prometheus registry or other exporters.
-
-    As an observer, it counts the published events. Worker processes get an empty copy, because no registry is shown
-    there."""
+    """The link between an outbox's metrics and a Prometheus registry or other exporters. As an observer, it counts the
+    published events. Worker processes get an empty copy, because no registry is shown there."""
 
     def __init__(self, registry: "CollectorRegistry | None" = None, prefix: str = "") -> None:
         self._prefix = prefix
@@ -78,9 +70,7 @@ class ApplicationRegistry(Observer):
     def separate(
         self, subscription: str, handlers: Sequence[str], sinks: Sequence[str], *, wanted: bool
     ) -> Meters | None:
-        """Return new metric values for a node, or None if nobody reads them.
-
-        They are read if they are `wanted` or shown in this registry. They are made for the given handlers and sinks."""
+        """Return new metric values for a node, or None if they are neither `wanted` nor shown here."""
         if not wanted and self._application is None:
             return None
         meters = Meters(handlers, sinks)

@@ -2,8 +2,7 @@
 
 Each module lists the types of its library in `KINDS`, with the adapter of each type or advice about the object to pass
 instead. A type is recognised by the package and name of the type itself or of a base class, so no library is imported
-for the test. A tracer's proxy counts as the object that it wraps: `__class__` of the proxy says so, although `type`
-does not."""
+for the test."""
 
 from importlib import import_module
 from typing import Any
@@ -52,6 +51,7 @@ def async_adapter_of(conn: Any, remedies: tuple[str, str] = PUBLISH_REMEDIES) ->
 
 def adapter_class_of(conn: Any) -> type[Adapter] | type[AsyncAdapter]:
     """Return the adapter class for the type of a connection or session. Raise PublishError if there is none."""
+    # A tracer's proxy counts as the object that it wraps: `__class__` of the proxy says so, although `type` does not.
     kinds = type(conn), conn.__class__
     return _found_classes.get(kinds) or _find_adapter(*kinds)
 

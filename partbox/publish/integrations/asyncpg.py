@@ -1,8 +1,5 @@
-"""The adapter of asyncpg connections, including connections that a pool lends.
-
-asyncpg reports neither the outcome of a transaction nor that the open transaction has failed. PostgreSQL refuses the
-first statement in the latter case. COPY uses the text format, because the application's own codecs would take part in
-the binary format."""
+"""The adapter of asyncpg connections, including connections that a pool lends. asyncpg reports neither the outcome of a
+transaction nor that it has failed. In a failed transaction, PostgreSQL refuses the next statement."""
 
 from collections.abc import AsyncIterator, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -15,8 +12,6 @@ from partbox.publish.values import numbered
 
 
 class AsyncpgAdapter(Unreported, AsyncAdapter):
-    """The adapter by which partbox publishes in the transaction of an asyncpg connection."""
-
     copies = True
     remedy = "open one with `async with conn.transaction():`, or with `async with outbox.transaction(conn):`"
     untold = "open it with `async with outbox.transaction(conn):`"
@@ -43,6 +38,7 @@ class AsyncpgAdapter(Unreported, AsyncAdapter):
 
 async def copy_rows(conn: Any, step: Copy) -> int:
     """Write rows by COPY on an asyncpg connection, and return the number of written rows."""
+    # The text format is used, because the application's own codecs would take part in the binary format.
 
     async def source() -> AsyncIterator[bytes]:
         for piece in step.lines():

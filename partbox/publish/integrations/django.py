@@ -1,8 +1,8 @@
 """The adapter of Django: `django.db.connection`, `connections[alias]`, and the wrappers behind them.
 
-Django reports only commits, by `transaction.on_commit`, which respects Django's own savepoints. After an error that was
-caught inside `atomic`, Django treats as a commit a transaction that PostgreSQL rolls back. The hooks therefore check
-the status of the transaction. After a COMMIT without an answer, Django calls nothing."""
+Django reports only commits (`on_commit`), and respects savepoints. It also reports a commit if PostgreSQL rolls back
+after a caught error, so the hooks check the transaction's status. After a COMMIT without an answer, it calls
+nothing."""
 
 import re
 from collections.abc import Hashable, Iterator, Sequence
@@ -23,8 +23,6 @@ from partbox.publish.transaction_outcome import EndCallback, warn_unknown_outcom
 
 
 class DjangoAdapter(Adapter):
-    """The adapter by which partbox publishes in the transaction of a Django connection."""
-
     copies = True
     tells: Sequence[str] = (COMMIT,)
     remedy = "publish inside `with transaction.atomic():`, which ATOMIC_REQUESTS does for each request"

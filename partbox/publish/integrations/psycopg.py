@@ -1,6 +1,4 @@
-"""The adapters of psycopg 3, with cursors of their own and support for pipelines.
-
-Only `outbox.transaction(conn)` reports the end of their transactions."""
+"""The adapters of psycopg 3. Only `outbox.transaction(conn)` reports the end of their transactions."""
 
 from collections.abc import Hashable
 from typing import Any, TypeGuard, TypeVar
@@ -28,8 +26,6 @@ class _Psycopg(Unreported):
 
 
 class PsycopgAdapter(_Psycopg, Adapter):
-    """The adapter by which partbox publishes in the transaction of a psycopg connection."""
-
     conn: Connection[Any]
 
     def require_transaction(self) -> None:
@@ -42,8 +38,6 @@ class PsycopgAdapter(_Psycopg, Adapter):
 
 
 class AsyncPsycopgAdapter(_Psycopg, AsyncAdapter):
-    """The adapter by which partbox publishes in the transaction of an asynchronous psycopg connection."""
-
     conn: AsyncConnection[Any]
 
     async def require_transaction(self) -> None:

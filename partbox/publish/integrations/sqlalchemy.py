@@ -1,9 +1,7 @@
 """The adapters of SQLAlchemy 2: sessions and connections over psycopg, psycopg2 and asyncpg, and SQLModel's sessions.
 
-All statements run through SQLAlchemy's own connection, in the parameter style of its driver, so that SQLAlchemy knows
-about them. With asyncpg, SQLAlchemy sends BEGIN only before its first statement, and it does not commit a connection
-that it believes to be idle. SQLAlchemy has no COPY, so a COPY goes through the driver once the driver is inside the
-transaction. For asynchronous objects, everything runs inside `run_sync`, as in SQLAlchemy itself."""
+All statements run through SQLAlchemy's own connection, because SQLAlchemy does not commit a connection that it believes
+to be idle. For asynchronous objects, everything runs inside `run_sync`, as in SQLAlchemy itself."""
 
 import io
 from collections.abc import Hashable, Iterator, Sequence
@@ -37,8 +35,6 @@ _UNTOLD = "it is in two phases; leave out these hooks, or begin one in one phase
 
 
 class SqlalchemyAdapter(Adapter):
-    """The adapter by which partbox publishes in the transaction of a SQLAlchemy connection or session."""
-
     conn: Session | scoped_session[Any] | Connection
     remedy = _REMEDY
     untold = _UNTOLD
@@ -64,6 +60,8 @@ class SqlalchemyAdapter(Adapter):
 
     def copy(self, step: Copy) -> int:
         """Copy rows into the log in SQLAlchemy's transaction, and return the number of written rows."""
+        # SQLAlchemy has no COPY, so a COPY goes through the driver. With asyncpg, SQLAlchemy sends BEGIN only before
+        # its first statement.
         # SQLAlchemy and the driver must be in the transaction first. SQLAlchemy does not commit writes that it does not
         # know about. PostgreSQL would commit at once if the driver had not sent its BEGIN yet.
         on = self._target
@@ -75,10 +73,6 @@ class SqlalchemyAdapter(Adapter):
 
 
 class AsyncSqlalchemyAdapter(AsyncAdapter):
-    """The adapter by which partbox publishes on an asynchronous SQLAlchemy connection or session.
-
-    The synchronous object of the connection or session is reached through `run_sync`."""
-
     conn: "AsyncSession | async_scoped_session[Any] | AsyncConnection"
     remedy = _REMEDY
     untold = _UNTOLD

@@ -1,12 +1,8 @@
-"""Report the true end of SQLAlchemy transactions.
+"""Report the true end of SQLAlchemy transactions, by wrapping methods of the engine's dialect.
 
 None of SQLAlchemy's events reports it. `Session.after_commit` also comes when a savepoint is released, and when the
 session has joined a transaction that is rolled back later. The `commit` event of a connection comes before the COMMIT,
-which may fail. An asynchronous session has no events. partbox therefore wraps methods of the engine's dialect, from the
-first publish that needs the end: `do_commit`, `do_rollback`, `do_close` and `do_terminate`, which SQLAlchemy calls for
-every transaction of the driver. Just before the COMMIT, it reads which batches were undone by savepoints, and whether
-the transaction is still intact: PostgreSQL answers the COMMIT of a failed transaction with a rollback and without an
-error."""
+which may fail. An asynchronous session has no events."""
 
 import inspect
 import logging
@@ -49,17 +45,14 @@ def read_marks(conn: Connection) -> None:
 
 
 class MarkRestorer:
-    """A helper that restores the numbers of a transaction's published batches after a reset of settings.
-
-    The marks are numbers of published batches, kept in a transaction-local setting. They are read once per batch."""
+    """A helper that restores the numbers of a transaction's published batches (its marks) after a reset of settings.
+    The marks are kept in a transaction-local setting, and are read once per batch."""
 
     def __init__(self) -> None:
         self._read: tuple[TransactionEnd | None, int, bytes] = None, 0, b""
 
     def script(self, conn: Connection) -> bytes:
-        """Return an SQL statement that restores the numbers of the transaction's published batches.
-
-        It sets the transaction's present marks again, and is empty if there are no marks."""
+        """Return an SQL statement that sets the transaction's marks again. It is empty if there are no marks."""
         driver = conn.connection.dbapi_connection
         transaction_end = _open_ends.get(driver)
         if transaction_end is None or not transaction_end.has_marks:
@@ -125,6 +118,7 @@ def _driver_connection(given: Any) -> Any:
 
 def _fetch_marks(conn: Any) -> list[tuple[str | None]] | None:
     """Return the numbers of the published batches that no savepoint undid, or None if the transaction failed."""
+    # PostgreSQL answers the COMMIT of a failed transaction with a rollback and without an error.
     # The result has the rows of the transaction's setting. After a failed statement, PostgreSQL will roll back.
     if not _open_ends[conn].has_marks:
         return []

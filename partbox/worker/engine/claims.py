@@ -1,8 +1,5 @@
-"""Ownership in memory: the partitions that this process holds, from claim to release or loss.
-
-The database decides the ownership (⛨ DESIGN 5), and this module records its answers. A claimed row starts a tenure, a
-new epoch starts another one, and a partition that the database gave to another process is lost. If handlers of a lost
-partition run, its object stays as the predecessor of the next tenure, which reads nothing until they have ended."""
+"""Ownership in memory: the partitions that this process holds, from claim to release or loss. The database decides who
+owns a partition (⛨ DESIGN 5), and this module records its answers."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -15,9 +12,7 @@ from partbox.worker.engine.state import EngineState
 
 
 class OwnedTenure(NamedTuple):
-    """A snapshot of one ownership period of a partition by this worker process.
-
-    It has the phase of the partition, whether its release is being saved, and the version of its parked rows."""
+    """A snapshot of one ownership period of a partition by this process, with the version of its parked rows."""
 
     tenure: Tenure
     phase: Phase
@@ -27,18 +22,15 @@ class OwnedTenure(NamedTuple):
 
 
 class LostPartitions(NamedTuple):
-    """The numbers of the partitions that this worker process has just lost.
-
-    There are two lists: partitions that ran, and partitions that were already draining for a release."""
+    """The numbers of the partitions that this worker process has just lost: partitions that ran, and partitions that
+    were already draining for a release."""
 
     running: list[int]
     draining: list[int]
 
 
 class TakenUp(NamedTuple):
-    """The lost, kept and new partitions after a worker's ownership was updated from the database.
-
-    This is the result of `Claims.take_up`. A kept partition has a new epoch."""
+    """The result of `Claims.take_up`: the lost, the kept and the new partitions. A kept partition has a new epoch."""
 
     lost: LostPartitions
     kept: list[OwnedPartition]
@@ -46,10 +38,8 @@ class TakenUp(NamedTuple):
 
 
 class ParkedIndex(NamedTuple):
-    """The rows of set-aside (parked) events of some partitions, as stored in the database.
-
-    There are rows that block their key, `loose` rows that block nothing, and rows of records ahead of the saved cursor.
-    """
+    """The stored rows of set-aside (parked) events of some partitions: rows that block their key, `loose` rows that
+    block nothing, and rows of records ahead of the saved cursor."""
 
     blocking: Sequence[StoredRow]
     # By partition number.
@@ -59,9 +49,8 @@ class ParkedIndex(NamedTuple):
 
 
 class ParkedLoad(NamedTuple):
-    """A started read of the set-aside (parked) events of some partitions from the database.
-
-    For each partition it has the number of saves that changed its parked rows, so that a later change is noticed."""
+    """A started read of the set-aside (parked) events of some partitions. For each partition it has the number of saves
+    that changed its parked rows, so that a later change is noticed."""
 
     changes: Mapping[Partition, int]
     # True if a partition knows no rows at all. Rows parked ahead of its saved cursor must be read then.
@@ -69,9 +58,8 @@ class ParkedLoad(NamedTuple):
 
 
 class Claims:
-    """The in-memory record of the partitions that this worker process owns.
-
-    Each method is a critical section, so no thread sees a partition half changed."""
+    """The in-memory record of the partitions that this worker process owns. Each method is a critical section, so no
+    thread sees a partition half changed."""
 
     def __init__(self, state: EngineState, *, window: int, dead_letters: bool, notes: bool = False) -> None:
         self._state = state
@@ -137,6 +125,8 @@ class Claims:
     @under_lock
     def lose(self, tenures: Iterable[Tenure]) -> LostPartitions:
         """Give up the ownership of these partitions, and return the partitions lost."""
+        # If handlers of a lost partition still run, its object becomes the predecessor of the next tenure, which reads
+        # nothing until they have ended.
         # Ownerships that have ended already are ignored. A partition whose handlers run stays in memory until they end.
         owned = self._state.partitions
         return self._lose([owned[each.number] for each in tenures if self._is_current(each)])

@@ -1,7 +1,5 @@
-"""Answers to the poller: which partitions it may read, and how much it may read from each.
-
-The poller asks for a `Credit` before each poll. Handlers and saves make room meanwhile, and no other thread reads, so
-the room only grows until the poll."""
+"""Answers to the poller: which partitions it may read, and how much it may read from each. Between an answer and the
+poll the room only grows, because no other thread reads."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -46,9 +44,8 @@ class Credit(NamedTuple):
 
 
 class MemoryLoad(NamedTuple):
-    """The number of unsaved records, event queues and partitions in memory at one moment.
-
-    It also has the most unsaved records that there may be. A lane is a queue of events of one key."""
+    """The number of unsaved records, event queues (lanes) and partitions in memory at one moment. `bound` is the most
+    unsaved records that there may be."""
 
     records: int
     bound: int
@@ -57,9 +54,8 @@ class MemoryLoad(NamedTuple):
 
 
 class Credits:
-    """The calculation of how much the poller may read now without overfilling memory.
-
-    It also decides which partitions the poller may read. Only the poller's thread uses this."""
+    """The calculation of which partitions the poller may read now, and how much, without overfilling memory. Only the
+    poller's thread uses this class."""
 
     def __init__(
         self, state: EngineState, scheduler: LaneScheduler, budget: ReadBudget, *, transactional: bool
@@ -117,8 +113,7 @@ class Credits:
     # Runners and saves free room while it is counted.
     @under_lock
     def recount_bytes(self) -> set[Partition]:
-        """Count the bytes of the records in memory again. If none are free, return the partitions whose handlers hold
-        up reading."""
+        """Count the bytes of records in memory again. If none are free, return the partitions that hold up reading."""
         # In these partitions, running handlers or handlers with a limit may hold bytes for long.
         self._budget.left(self._state.partitions.values())
         return self._blocked_by_slow(())
@@ -141,10 +136,9 @@ class Credits:
     # Handlers that end free bytes.
     @under_lock
     def greedy(self, credit: Credit) -> set[int]:
-        """Return the numbers of partitions that hold too much memory to get another large payload.
-
-        They have more payload bytes than the credit has left, so no partition holds more than half of the bytes that
-        the others leave."""
+        """Return the numbers of partitions that hold too much memory to get another large payload."""
+        # Such partitions have more payload bytes than the credit has left, so no partition holds more than half of the
+        # bytes that the others leave.
         return {each.number for each in credit.partitions if self._budget.greedy(each, credit.bytes)}
 
     def reserve_page(self, caught_up: Mapping[int, Partition], rows: Sequence[Row]) -> bool:
@@ -168,7 +162,6 @@ class Credits:
         return self._budget.bytes_for_payloads(records, self._budget.left(self._state.partitions.values()))
 
     def bytes_for_payloads(self, records: int, left: int) -> int:
-        """Return how many of the `left` free bytes the large payloads of a page may take."""
         # `records` is the number of records of the page. The result is at least 1 if any bytes are left.
         return self._budget.bytes_for_payloads(records, left)
 
@@ -186,7 +179,6 @@ class Credits:
     # All sums belong to one moment.
     @under_lock
     def load(self) -> MemoryLoad:
-        """Return the number of unsaved records, event queues and partitions in memory now."""
         # Lost partitions do not count. A lane is a queue of events of one key.
         owned = [each for each in self._state.partitions.values() if not each.lost]
         records = sum(each.progress.unsaved() for each in owned)

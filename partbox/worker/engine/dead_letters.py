@@ -1,8 +1,5 @@
-"""The queue of dead events that are delivered to the dead-letter hook.
-
-The hook is called apart from the lanes, so a call that does not return occupies no runner. While calls succeed, some
-events are loaded ahead. After a failure all are put back to wait in the database, and single events are loaded after a
-pause that doubles with each failure. The first success ends the pause."""
+"""The queue of dead events that are delivered to the dead-letter hook. The hook is called apart from the lanes, so a
+call that does not return occupies no runner."""
 
 from collections import deque
 from typing import NamedTuple
@@ -26,9 +23,8 @@ MAX_HOLD = 3.0
 
 
 class DeadLetter:
-    """An event with no more attempts (dead) that waits for the dead-letter hook.
-
-    While `holds_release` is True the hook runs, and the partition is not released."""
+    """An event with no more attempts (dead) that waits for the dead-letter hook. While `holds_release` is True the hook
+    runs, and the partition is not released."""
 
     __slots__ = ("error", "event", "holds_release", "incarnation", "partition")
 
@@ -42,18 +38,16 @@ class DeadLetter:
 
 
 class HookDelays(NamedTuple):
-    """The delays in seconds after a failed call of the dead-letter hook.
-
-    One delay is until the same event is due again, the other until the hook is called with the next event."""
+    """The delays in seconds after a failed call of the dead-letter hook: until the same event is due again, and until
+    the hook is called with the next event."""
 
     event: float
     next: float
 
 
 class DeadLetterQueue:
-    """The in-memory queue of dead events that wait for the dead-letter hook.
-
-    It also has the current call of the hook, and the pause after a failed call."""
+    """The dead events in memory that wait for the dead-letter hook, with the current call of the hook, and the pause
+    after a failed call."""
 
     def __init__(self, state: EngineState, *, has_hook: bool) -> None:
         self._state = state
@@ -114,8 +108,9 @@ class DeadLetterQueue:
     # The call either ends or is given up, and no event is taken before the pause.
     @under_lock
     def failed(self, dead_letter: DeadLetter, now: float, *, away: bool, pauses: bool = True) -> HookDelays | None:
-        """Schedule a retry after a failed dead-letter hook call. Return the delays, or None if it was given up
-        before."""
+        """Schedule a retry after a failed hook call. Return the delays, or None if the call was given up before."""
+        # All loaded events are put back to wait in the database, and single events are loaded after the pause, which
+        # doubles with each failure. The first success ends the pause.
         # `away` means that the hook's target does not answer, for any event. `pauses` means that other events wait too.
         pause = min(2 * self._pause or FIRST_PAUSE, LONGEST_PAUSE if away else LONGEST_OF_ERRORS)
         delays = HookDelays(max(RETRY, pause), pause)

@@ -12,10 +12,8 @@ _event_type = itemgetter(EVENT_TYPE)
 
 
 class RouteTable(Protocol):
-    """A mapping from the aggregate type and event type of an event to its handler's endpoint.
-
-    `partbox.handlers.Routes` is such a mapping. `of_type` returns the endpoint of all events of one type, or None if
-    the type alone does not decide."""
+    """A mapping from the aggregate type and event type of an event to its handler's endpoint. `of_type` returns the
+    endpoint of all events of one type, or None if the type alone does not decide."""
 
     def __getitem__(self, route: tuple[str, str], /) -> object: ...
 
@@ -23,10 +21,8 @@ class RouteTable(Protocol):
 
 
 class Destination(NamedTuple):
-    """The handler to which all events of a list go, and the rate limit that they share.
-
-    An event is for the handler if its route leads to `endpoint`. If the handler has a limit, the event must also wait
-    for a permit of `limit_key`; `fits` returns whether it does."""
+    """The handler (`endpoint`) to which all events of a list go. If the handler has a limit, each event must also wait
+    for a permit of `limit_key`; `fits` returns whether an event does."""
 
     routes: RouteTable
     endpoint: object

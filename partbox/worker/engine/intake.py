@@ -1,7 +1,5 @@
-"""Intake of pages: turns each record of a poll into an event that waits in a lane, or into a parked row.
-
-A page first moves the cursors of the partitions that were polled. Then its records are handed over to the lanes. The
-poller may ask for the next page in between, but that page moves nothing before this one is handed over."""
+"""Intake of pages: turns each record of a poll into an event that waits in a lane, or into a parked row. A page first
+moves the cursors of the polled partitions. Then its records are handed over to the lanes."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -39,9 +37,7 @@ T = TypeVar("T")
 
 
 class FetchedPage(NamedTuple):
-    """The answer of one poll: a page of records with their payloads.
-
-    It also has the payloads that were left out for lack of memory, and statistics of the rows."""
+    """The answer of one poll: a page of records, some without their payload for lack of memory, and statistics."""
 
     rows: list[Row]
     # Sizes of large records, by partition and record id.
@@ -63,10 +59,8 @@ class FetchedPage(NamedTuple):
 
 
 class MovedPage(NamedTuple):
-    """The new records of one partition that were read but are not queued for handlers yet.
-
-    The partition's cursor has moved past the rows of the page already. They are going to be handed over to lanes
-    (queues of events of one key)."""
+    """The new records of one partition that were read but are not queued for handlers yet. The partition's cursor has
+    moved past the rows of the page already."""
 
     partition: Partition
     reading: PagePart
@@ -74,9 +68,7 @@ class MovedPage(NamedTuple):
 
 
 class Intake:
-    """The intake of polled records into memory: it queues each record for a handler or sets it aside.
-
-    It moves the cursors of the partitions first. Setting a record aside is called parking."""
+    """The intake of polled records into memory: each record is queued for a handler, or set aside (parked)."""
 
     def __init__(
         self, state: EngineState, scheduler: LaneScheduler, claim: ClaimContext, *, transactional: bool
@@ -234,7 +226,7 @@ class Intake:
     def _queue_new(
         self, partition: Partition, rows: list[Row], late: int, fetched: FetchedPage, *, large: bool
     ) -> None:
-        """Queue the new records of a partition for handlers, or set aside records that must not run now."""
+        # New records are queued for handlers, and records that must not run now are parked.
         # The first `late` records are late.
         parked = partition.parked
         last_late = rows[late - 1][ID] if late and self._transactional else 0
@@ -265,7 +257,7 @@ class Intake:
     def _queue_by_key(
         self, partition: Partition, rows: list[Row], last_late: int, clock: int, *, plain: bool, large: bool
     ) -> None:
-        """Queue each record with the earlier events of its key, unless it must not run now."""
+        # Each record is queued with the earlier events of its key, unless the event must not run now.
         # Each key has a lane (queue). `large` means that the names in the records may be long.
         claim, lanes, parked, woken = self._build_claim(partition), partition.lanes, partition.parked, []
         for row in rows:
@@ -293,10 +285,9 @@ class Intake:
             self._scheduler.run_or_watch(shared_lanes)
 
     def _forget_ahead(self, partition: Partition) -> None:
-        """Forget set-aside (parked) records that the read position has now passed.
-
-        Their rows were parked ahead of the cursor. The keys that they blocked are scheduled. A row that was not met
-        has no record any more, or the saved cursor had passed its record (EVIDENCE B6)."""
+        # The read position has now passed the records of rows that were parked ahead of the cursor. The keys that they
+        # blocked are scheduled. A row that was not met has no record any more, or the saved cursor had passed its
+        # record (EVIDENCE B6).
         last_id = partition.cursor.last_id if partition.cursor.full else float("inf")
         partition.parked.ahead = {id for id in partition.parked.ahead if id > last_id}
         for key in partition.parked.chains:

@@ -1,7 +1,5 @@
-"""Keys of lanes: the aggregate key of an event, which is the unit of order.
-
-A key stays in memory, and in the table of parked rows, as long as it is blocked. So names that are longer than
-publishing allows are replaced by their digests (EVIDENCE I11)."""
+"""Keys of lanes: the aggregate key of an event, which is the unit of order. Names that are longer than publishing
+allows are shortened, because a blocked key stays in memory and in the table of parked rows (EVIDENCE I11)."""
 
 from hashlib import sha256
 

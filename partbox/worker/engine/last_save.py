@@ -13,9 +13,8 @@ NO_COUNT: Final = -1
 
 
 class LastNote(NamedTuple):
-    """The last progress note of a partition, and the time at which the next note is due.
-
-    A progress note is a row, written at most once in a while, that records how far the partition was read."""
+    """The last progress note of a partition, and the time at which the next note is due. A progress note is a row,
+    written at most once in a while, that records how far the partition was read."""
 
     # When the next note is due, in monotonic seconds, or infinity if no notes are written.
     due: float
@@ -30,16 +29,14 @@ class LastNote(NamedTuple):
 
     @classmethod
     def of(cls, now: float, finished: int = 0) -> "LastNote":
-        """Return a progress note as written at `now`, with the time at which the next one is due."""
         # The note is written by a save or by the claim of the partition.
         return cls(now + NOTE_EVERY, finished)
 
 
 @dataclass(slots=True)
 class LastSave:
-    """The time, record id and progress note of a partition's last committed save.
-
-    It also records whether another save is not yet committed."""
+    """The last committed save of a partition: its time, record id and progress note. `is_in_flight` is True while
+    another save is not yet committed."""
 
     # Monotonic seconds.
     at: float

@@ -15,10 +15,8 @@ from partbox.worker.engine.state import EngineState
 
 
 class LimitPermits:
-    """The start permissions (permits) for events whose handler has a rate or concurrency limit.
-
-    Runners and the poller use it, and the poller keeps the timer. An event without a limit key does not wait: its
-    runner finds that the handler has a limit, computes the key, and ends the lane, which waits from then on."""
+    """The start permissions (permits) for events whose handler has a rate or concurrency limit. Runners and the poller
+    use this class, and the poller keeps the timer."""
 
     def __init__(self, state: EngineState, scheduler: LaneScheduler) -> None:
         self._state = state
@@ -57,6 +55,8 @@ class LimitPermits:
     @under_lock
     def list_without_key(self, lane: Lane, most: int) -> list[DeliveredEvent]:
         """Return the events among the first `most` of a queue whose limit key is not yet computed."""
+        # An event without a limit key does not wait: its runner finds that the handler has a limit, computes the key,
+        # and ends the lane, which waits from then on.
         # A limit key is the handler and the value that its limit is divided by.
         if lane.claim is not None:
             return []
@@ -127,7 +127,7 @@ class LimitPermits:
             self._wake_drivers(limited)
 
     def _fetch_evicted(self) -> None:
-        """Wake the poller to load events that left memory and may start soon. The caller holds the lock."""
+        # The poller is woken to load the events that may start soon. The caller holds the lock.
         # The events were moved out of memory while they waited for a permit.
         called = False
         for partition, _, key, row, _ in () if self._queue is None else self._queue.take_returning():
@@ -142,7 +142,7 @@ class LimitPermits:
             self._state.wakes.poll()
 
     def _wake_drivers(self, limited: LimitedQueue) -> None:
-        """Wake runners for events that may now start under the limits. The caller holds the lock."""
+        # Runners are woken for events that may now start under the limits. The caller holds the lock.
         # The poller is woken too if its timer is set too late.
         self._scheduler.call_runners(len(limited))
         if limited.advance_timer():

@@ -1,13 +1,5 @@
-"""The run queue while some handlers have a limit.
-
-A lane whose next event belongs to a limited handler waits here for a permit (`protocol.turns`). The permit covers that
-one event, and then the lane is queued again by its next event. So a permit is never held by another limit key. All
-other lanes stay in the unlimited queue.
-
-A lane that would wait for long is evicted where memory is needed (DESIGN 7a, waiting rows): its events are parked,
-once, and loaded again shortly before their turn. So a backlog costs one row per event, however long it waits, and only
-the lanes that start within seconds are in memory. For rows that another process evicted the limit key is unknown: they
-are loaded at once, and evicted again without a statement."""
+"""The run queue while some handlers have a limit. A lane whose next event belongs to a limited handler waits here for a
+permit to start (`protocol.turns`). All other lanes stay in the unlimited queue."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -38,9 +30,8 @@ INTERVAL_FULL, INTERVAL_ELSE = 0.1, 1.0
 
 
 class WaitingLane(NamedTuple):
-    """A queue of events of one key that waits for permission to start its first event.
-
-    It waits for a permit of a handler's limit since the monotonic time `since`. `head` is the id of the first event."""
+    """A queue of events of one key that waits for a permit of its handler's limit, since the monotonic time `since`.
+    `head` is the id of the first event."""
 
     lane: Lane
     head: int
@@ -54,9 +45,8 @@ class WaitingLane(NamedTuple):
 
 
 class EvictedRow(NamedTuple):
-    """An event that left memory while it waits for permission to start, to be loaded again in time.
-
-    It is a parked row since `since` (monotonic seconds), and waits for a permit of a handler's limit."""
+    """The parked row of an event that left memory while it waits for a permit, since `since` (monotonic seconds). The
+    event is loaded again in time for its start."""
 
     partition: Partition
     incarnation: int
@@ -78,19 +68,16 @@ class EvictedRow(NamedTuple):
 
 
 class EvictableLanes(NamedTuple):
-    """The event queues that must make room in memory while they wait for permission to start.
-
-    Some lanes are parked as a whole, each with its limit key and the seconds until its turn. Other lanes keep only
-    their first event."""
+    """The event queues that must make room in memory while they wait for a permit. `evicted` lanes are parked as a
+    whole, each with its limit key and the seconds until its turn. `oversized` lanes keep only their first event."""
 
     evicted: Sequence[tuple[Lane, LimitKey, float]] = ()
     oversized: Sequence[Lane] = ()
 
 
 class LimitWait(NamedTuple):
-    """The number of events that wait for permission to start under one limit key.
-
-    The first of them has waited since the monotonic time `since`."""
+    """The number of events that wait for permission to start under one limit key. The first of them has waited since
+    the monotonic time `since`."""
 
     limit_key: LimitKey
     events: int
@@ -98,10 +85,8 @@ class LimitWait(NamedTuple):
 
 
 class LimitedQueue:
-    """A run queue that starts events only as fast as the limits of their handlers permit.
-
-    Every method but `covers` needs the engine's lock. `poll` sets the clock (monotonic seconds), and comes before
-    `take`. The right to start an event is a permit."""
+    """A run queue that starts events only as fast as the limits of their handlers permit. Every method but `covers`
+    needs the engine's lock. `poll` sets the clock (monotonic seconds), and comes before `take`."""
 
     def __init__(self, queue: RunQueue, limit_key_of: LimitKeyOf) -> None:
         self.unlimited = queue
@@ -153,6 +138,8 @@ class LimitedQueue:
 
     def take(self) -> list[Lane]:
         """Return the next event queues to run, with or without a handler limit in turns."""
+        # A permit covers one event, and then the lane is queued again by its next event. So a permit is never held by
+        # another limit key.
         # Lanes without a limit, and a lane that gets a permit of its limit, have alternate turns.
         self._unlimited_first = not self._unlimited_first
         limit_key = self.turns.next(self._now)
@@ -166,8 +153,7 @@ class LimitedQueue:
         return [waiting.lane]
 
     def take_joining(self, joining: Callable[[Lane], int], most: int, limit_key: LimitKey | None = None) -> list[Lane]:
-        """Remove and return event queues of this limit key, or of no limit, until `most` of their events join a
-        list."""
+        """Remove and return queues of this limit key, or of no limit, until `most` of their events join a list."""
         # `joining` counts the events of a lane that join.
         if limit_key is None:
             return self.unlimited.take_joining(joining, most)
@@ -182,8 +168,7 @@ class LimitedQueue:
         return [each.lane for each in self.turns.take(limit_key, joins, SEARCHED * most)]
 
     def covers(self, lane: Lane) -> tuple[LimitKey, int] | None:
-        """Return the start permission that a lane (queue of one key) holds, as its limit key and event id. None if it
-        holds none."""
+        """Return the limit key and the event id of the permit that a lane (queue of one key) holds, or None."""
         # Any thread may call this without the lock.
         return self._permits.get(lane)
 
@@ -213,9 +198,7 @@ class LimitedQueue:
         return True
 
     def note_poller_awake(self) -> None:
-        """Record that the poller is awake, so that it need not be woken.
-
-        It asks for the time of the next permit before it sleeps."""
+        """Record that the poller is awake. The poller asks for the time of the next permit before it sleeps."""
         self._timer_at = self._now
 
     def limit(self, limits: Mapping[str, Limit], now: float) -> None:
@@ -226,26 +209,26 @@ class LimitedQueue:
         self.poll(now)
 
     def share(self, share: float, now: float | None) -> None:
-        """Set the fraction (0 to 1) of each limit that this process may use.
-
-        It is the fraction of all partitions that this process owns. `now` is None if the share has shrunk."""
+        """Set the fraction (0 to 1) of each limit that this process may use. `now` is None if the share has shrunk."""
+        # The share is the fraction of all partitions that this process owns.
         self.poll(self._now if now is None else now)
         self.turns.change_share(share, self._now)
         self.drop_stale()
 
     def drop_stale(self) -> None:
-        """Remove event queues that no longer need permission to start.
-
-        Their partition was lost or their first events were parked."""
+        """Remove waiting event queues whose partition was lost or whose first event was parked meanwhile."""
+        # Such a queue no longer needs a permit to start.
         self._requeue([waiting for _, waiting in self.turns.remove(lambda each, _, __: each.is_stale(), self._now)])
         self.poll(self._now)
 
     def evictable(self, full: Collection[Partition], before: float, now: float) -> EvictableLanes:
-        """Remove and return the event queues whose events should leave memory while they wait for permission to start.
-
-        In partitions with `full` windows, a lane leaves if it has no turn soon, is long, or has waited since `before`.
-        A long lane with a parked head keeps only that head. Elsewhere, a lane leaves if its parked head would hold
-        memory for long. A charged event stays, because it would run uncharged afterwards."""
+        """Remove and return the event queues whose events should leave memory while they wait for a permit."""
+        # A lane that would wait for long is evicted where memory is needed (DESIGN 7a, waiting rows): its events are
+        # parked, once, and loaded again shortly before their turn. So a backlog costs one row per event, however long
+        # it waits, and only the lanes that start within seconds are in memory. In partitions with `full` windows, a
+        # lane leaves if it has no turn soon, is long, or has waited since `before`. A long lane with a parked head
+        # keeps only that head. Elsewhere, a lane leaves if its parked head would hold memory for long. A charged event
+        # stays, because it would run uncharged afterwards.
         # Each lane comes with the seconds until its turn for a permit.
         oversized: list[Lane] = []
 
@@ -282,6 +265,8 @@ class LimitedQueue:
 
     def take_returning(self) -> Iterator[EvictedRow]:
         """Yield the events that must be loaded into memory again because they may start within seconds."""
+        # For rows that another process evicted the limit key is unknown: they are loaded at once, and evicted again
+        # without a statement.
         # Parked rows are yielded shortly before they get a permit. If the limit of a limit key is gone, all its rows
         # are yielded.
         for limit_key in [*self._short_queues]:
@@ -361,6 +346,7 @@ class LimitedQueue:
 
 
 def _count_starts(bounds: ProcessBounds, seconds: float) -> float:
-    """Return how many event queues of a limit key may start in `seconds` under this process's share of the limit."""
+    # The result is the number of event queues of a limit key that may start in `seconds`, under this process's share of
+    # the limit.
     # The number is a guess if the limit has no rate.
     return MIN_LANES if bounds.pace is None else seconds * bounds.pace

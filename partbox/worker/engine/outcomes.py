@@ -1,7 +1,5 @@
-"""Outcomes of events: records whether an event that a runner took is done, parked, or put back.
-
-A verdict of None means that the event is done. Runners call no method for an event that is plainly done: they append
-its row to `Lane.done` without the lock, and `record` takes the rows over at the end of the turn."""
+"""Outcomes of events: records whether an event is done (a verdict of None), parked, or put back. For a plainly done
+event a runner appends the row to `Lane.done` without the lock, and `record` takes the rows over when the turn ends."""
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
@@ -29,10 +27,8 @@ AWAITS_PERMIT = "it waits for its turn: its handler has a limit"
 
 
 class ListPart(NamedTuple):
-    """The events of one key that were handled as part of a list in one call.
-
-    They come from one lane (queue of one key). `incarnation` is the count of restarts of the lane's partition at that
-    time."""
+    """The events of one lane (queue of one key) that were handled as part of a list in one call. `incarnation` is the
+    count of restarts of the lane's partition at that time."""
 
     lane: Lane
     events: list[DeliveredEvent]
@@ -47,9 +43,8 @@ class ListPart(NamedTuple):
 # move on (`evict_slow`). The lane keeps it in `parked_running`, and its row is deleted if it is done. So each method
 # looks at the partition and records the outcome under one lock.
 class Outcomes:
-    """The recording of the result of each event that ran: done, set aside (parked), or put back.
-
-    A parked event has a row of its own. Runner threads, the event loop, the transactor and the poller use this."""
+    """The recording of the result of each event that ran: done, set aside (parked), or put back. Runner threads, the
+    event loop, the transactor and the poller use this class."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
@@ -230,8 +225,7 @@ class Outcomes:
             lane.lane_behind(event).park_waiting()
 
     def evict(self, lane: Lane, delay: float, now: float) -> ParkedRow:
-        """Move the events of an event queue out of memory for `delay` seconds. Return its first row. The caller holds
-        the lock."""
+        """Move the events of a waiting queue out of memory. Return its first row. The caller holds the lock."""
         # The lane waits for a permit. Its first event is parked for `delay` seconds, and the events behind it are
         # parked too.
         event, partition = lane.queue.popleft(), lane.partition
@@ -311,7 +305,7 @@ class Outcomes:
             self._followers[lane] = [*events[1:]]
 
     def _followers_of(self, lane: Lane) -> list[DeliveredEvent]:
-        """Return the later events of the current handler call that have no result yet."""
+        # The result has the later events of the current handler call that have no result yet.
         # The lane handles them in the same call as its current event.
         if isinstance(lane, SharedLane) and lane.in_hand and lane not in self._followers:
             # Made only when needed: most lists are finished in one step.
@@ -354,9 +348,7 @@ class Outcomes:
 
 
 def must_run_alone(event: DeliveredEvent) -> bool:
-    """Return True if an event must not be handled in a list with other events.
-
-    It has failed before or may have killed a process."""
+    """Return True if an event must not be handled in a list: it has failed, or may have killed a process."""
     return event.attempt > 1 or (event.parked is not None and event.parked.charged)
 
 

@@ -1,10 +1,5 @@
-"""The parked rows of one partition in memory, with the changes that the database does not have yet.
-
-A row that blocks its key is in the chain of the key. A row that blocks nothing is in `taken` while its event is in
-memory. Changes of both are written with the next save. DESIGN 7 defines the states and says which of them block.
-
-Rows that wait for a permit or a time, and rows held behind them, are counted apart in `waiting`. They are no trouble,
-so the brake ignores them (DESIGN 7a)."""
+"""The parked rows of one partition in memory, with the changes that the database does not have yet. The next save
+writes those changes. DESIGN 7 defines the states of a row and says which of them block."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -28,9 +23,7 @@ FAILED_BEFORE = "it had failed in the table that it was imported from, before th
 
 @dataclass(slots=True)
 class PayloadBytes:
-    """The number of bytes that large or set-aside records of a partition hold in memory.
-
-    Parked records count when they are loaded."""
+    """The bytes in memory of a partition's large records, and of its set-aside (parked) records that are loaded."""
 
     total: int = 0
     # By record id, from when a record is read until its event is finished or parked, or has blocked the partition for
@@ -50,9 +43,8 @@ class PayloadBytes:
 
 @dataclass(slots=True)
 class PendingPark:
-    """An uncommitted change of the database row of a set-aside (parked) event.
-
-    `delay` is the seconds from the commit until the row is due."""
+    """An uncommitted change of the database row of a set-aside (parked) event. `delay` is the seconds from the commit
+    until the row is due."""
 
     row: ParkedRow
     key: Key
@@ -61,10 +53,8 @@ class PendingPark:
 
 
 class ParkedRows:
-    """The set-aside (parked) events of one partition in memory. All methods need the engine's lock.
-
-    They count since the partition was last read from its saved cursor. `dead_letters` is true if a hook must be called
-    for dead events."""
+    """The set-aside (parked) events of one partition in memory, since it was last read from its saved cursor. All
+    methods need the engine's lock. `dead_letters` is true if a hook must be called for dead events."""
 
     def __init__(
         self, number: int, progress: Progress, payload_bytes: PayloadBytes, suspects: Suspects, *, dead_letters: bool
@@ -197,9 +187,8 @@ class ParkedRows:
         self.pending[row.id].park.dead_letter = True
 
     def put_back(self, event: DeliveredEvent) -> None:
-        """Drop from memory a dead event that the dead-letter hook did not get.
-
-        Its row stays due in the database, and is fetched again."""
+        """Drop from memory a dead event that the dead-letter hook did not get."""
+        # The row of the event stays due in the database, and is fetched again.
         if self.taken.get(event.id) is event.parked:
             del self.taken[event.id]
             self._payload_bytes.drop((event.id,))
@@ -212,9 +201,8 @@ class ParkedRows:
         self.delete(row, event.record[EVENT_ID])
 
     def delete_orphan(self, row: ParkedRow, key: Key) -> None:
-        """Delete, with the next save, the row of a set-aside event whose record no longer exists.
-
-        Its key no longer waits for the row."""
+        """Delete, with the next save, the row of a set-aside event whose record no longer exists."""
+        # The key no longer waits for the row.
         self._remove_from_chain(row, key)
         self.delete(row, b"")
 
@@ -230,9 +218,9 @@ class ParkedRows:
         self._progress.refinish(row.id, event_id)
 
     def count_as_waiting(self, key: Key) -> None:
-        """Count the set-aside events of a key as waiting rather than in trouble.
-
-        Their first event has not failed and only waits for a permit."""
+        """Count the set-aside events of a key as waiting, because their first event only waits for a permit."""
+        # Rows that wait for a permit or a time, and rows held behind them, are no trouble, so the brake ignores them
+        # (DESIGN 7a). The first event has not failed.
         chain = self.chains.get(key)
         if chain is not None and chain.rows[0].state in READY_STATES:
             self._recount_chain(chain, waits=True)
@@ -257,9 +245,8 @@ class ParkedRows:
         return True
 
     def take_ahead(self, record_id: int) -> bool:
-        """Return True if the record that was just read had been set aside before, and forget its id.
-
-        Its row was parked ahead of the saved cursor."""
+        """Return True if the record that was just read had been set aside before, and forget its id."""
+        # The row of the record was parked ahead of the saved cursor.
         if record_id in self.ahead:
             self.ahead.discard(record_id)
             return True
@@ -272,23 +259,18 @@ class ParkedRows:
         return row.id not in self.ahead
 
     def is_passed(self, row: ParkedRow) -> bool:
-        """Return True if the partition's saved cursor is past the record of this parked row (a failed event's database
-        row)."""
+        """Return True if the partition's saved cursor is past the record of this parked row."""
         # Then only the row keeps the event from being lost.
         return row.id not in self.ahead and not self._progress.has_finished(row.id)
 
     def take_unsaved(self) -> tuple[list[PendingPark], list[int], list[IgnoredEvent]]:
-        """Remove and return all changes to set-aside events that the next save must write.
-
-        They are changed rows, ids of rows to delete, and ignored events."""
+        """Remove and return the changes for the next save: changed rows, ids of rows to delete, and ignored events."""
         unsaved = list(self.pending.values()), self.done_ids, self.ignored
         self.pending, self.done_ids, self.ignored, self._unsaved_counts = {}, [], [], {False: 0, True: 0}
         return unsaved
 
     def note_committed(self, pending: Iterable[PendingPark], done_ids: list[int], now: float) -> list[Key]:
-        """Record that these row changes are committed. Return the keys that may now have events to run.
-
-        They are changed and deleted parked rows of one save."""
+        """Record that the row changes of a save are committed. Return the keys that may now have events to run."""
         self.changes += 1
         for id in done_ids:
             self.deleting.pop(id, None)
@@ -353,7 +335,7 @@ class ParkedRows:
         return row
 
     def _undo_charge(self, row: ParkedRow, key: tuple[str, str]) -> None:
-        """Take back an attempt that was counted before its event ran, after a lost connection."""
+        # After a lost connection this takes back an attempt that was counted before its event ran.
         # The attempt was saved for the row (a charge). The row is charged again when it runs.
         row.change()
         park = ParkedSave(

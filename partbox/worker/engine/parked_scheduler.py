@@ -1,12 +1,5 @@
-"""The choice of the parked rows that run next, made for the poller, which fetches their events.
-
-The *head* of a blocked key is woken when it is due, together with the rows that may follow it. The chain of the key is
-in memory, so that takes no statement. A row that *blocks nothing* is only in the database, and is found by a query.
-
-Both kinds are handled in two halves: rows are selected here, the poller fetches their events, and the events are queued
-here, or the rows are put back after an error. Other threads go on in between, so the second half checks again. A
-suspect row is charged between the halves by the fenced save (see `poison`). DESIGN 7 defines which row of a key may
-run."""
+"""The choice of the parked rows that run next. Rows are selected here, the poller fetches their events, and then the
+events are queued here or the rows are put back. Other threads go on meanwhile, so the last step checks again."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice, takewhile
@@ -27,9 +20,7 @@ from partbox.worker.engine.state import EngineState
 
 
 class WokenKey(NamedTuple):
-    """A key whose first set-aside (parked) events may run now.
-
-    Later events of the key wait behind these rows. The rows count as loaded."""
+    """A key and its first set-aside (parked) rows, which count as loaded and whose events may run now."""
 
     partition: Partition
     key: Key
@@ -37,9 +28,7 @@ class WokenKey(NamedTuple):
 
 
 class DueRow(NamedTuple):
-    """A set-aside event whose time has come, with its database row and its in-memory row.
-
-    No other event waits for the parked row."""
+    """A due set-aside event that blocks no other event, with its database row and its in-memory row."""
 
     partition: Partition
     stored: StoredRow
@@ -60,19 +49,15 @@ class DueQuery(NamedTuple):
 
 
 class SuspectRow(NamedTuple):
-    """A set-aside event that may have killed a process and is about to be tried again.
-
-    The attempt is about to be saved (charged) before the event of the parked row runs."""
+    """A set-aside event that may have killed a process, so its attempt is saved (charged) before it runs."""
 
     partition: Partition
     row: ParkedRow
 
 
 class Charge(NamedTuple):
-    """The arguments of a save that counts an attempt of events before they run, in case they kill the process.
-
-    The events are suspects: they may have killed a process. The save is fenced by the owner's epoch, and moves no
-    cursor."""
+    """The arguments of a save that counts an attempt of events before they run, in case they kill the process. The save
+    is fenced by the owner's epoch, and moves no cursor."""
 
     cursors: list[CursorSave]
     parks: list[ParkedSave]
@@ -83,9 +68,8 @@ BuriedEvent = tuple[DeliveredEvent, Verdict]
 
 
 class ParkedScheduler:
-    """The choice of the set-aside (parked) events that run next, in all partitions of a worker process.
-
-    Only the poller's thread uses it."""
+    """The choice of the set-aside (parked) events that run next, in all partitions of a worker process. Only the
+    poller's thread uses this class."""
 
     def __init__(
         self,
@@ -137,6 +121,8 @@ class ParkedScheduler:
     @under_lock
     def wake(self, now: float, most: int) -> tuple[list[WokenKey], int]:
         """Return at most `most` keys whose set-aside events may run now, and the bytes free for them."""
+        # Each key comes with its first rows that may run (DESIGN 7). Its chain of rows is in memory, so this takes no
+        # statement.
         # A suspect first event that may not be charged yet waits for its trial. Each key must be passed to `queue` or
         # `put_back`.
         at = self._state.next_wakeup()
@@ -178,9 +164,8 @@ class ParkedScheduler:
     # A key has no wake-up while its rows are loaded, and other threads must see both or neither.
     @under_lock
     def put_back(self, woken: Iterable[WokenKey]) -> None:
-        """Let set-aside events wait again after they could not be fetched.
-
-        They were returned by `wake`. Their keys wake again."""
+        """Let the set-aside events of keys from `wake` wait again after they could not be fetched."""
+        # The keys wake again.
         for each in woken:
             self._state.put_back_rows(*each)
 
@@ -218,6 +203,7 @@ class ParkedScheduler:
     @under_lock
     def build_due_query(self, numbers: Iterable[int], most: int) -> DueQuery:
         """Return the parameters of a query for set-aside events whose time has come."""
+        # A row that blocks nothing is only in the database, so it is found by a query.
         # The query is for parked rows that block nothing, in all of these partitions that run. At most `most` rows may
         # be fetched before they are due.
         owned = ((number, self._state.partitions.get(number)) for number in numbers)
@@ -298,7 +284,6 @@ class ParkedScheduler:
             partition.suspects.charged(row)
 
     def _admit(self, partition: Partition, stored: StoredRow, row: ParkedRow) -> bool:
-        """Return True if a set-aside event whose time has come may be queued now."""
         # The record of the parked row must have been read, and a suspect row must have its turn to be charged.
         # A dead row goes to the hook, and does not run, so it is not charged.
         if row.state is RowState.DEAD:
@@ -317,7 +302,6 @@ class ParkedScheduler:
         return self._state.charges.admit(partition, None, row)
 
     def _queue_due(self, partition: Partition, stored: StoredRow, row: ParkedRow, bodies: Mapping[int, Row]) -> None:
-        """Queue a set-aside event that is due, or let it wait behind blocked events of its key."""
         # The row of the event blocks nothing. If its key is blocked, the event is parked behind the other events of the
         # key (DESIGN 7).
         partition.parked.taken[row.id] = row
@@ -337,7 +321,7 @@ class ParkedScheduler:
             self._state.mark_dirty(partition)
 
     def _bury(self, partition: Partition, row: ParkedRow, body: Row, verdict: Verdict) -> list[BuriedEvent]:
-        """Mark an event as dead without another attempt. Return it with its verdict."""
+        # The event is dead without another attempt, and is returned with its verdict.
         # The event is parked as dead because a process died at each attempt before (DESIGN 7, poison).
         if partition.is_stopping:
             return []

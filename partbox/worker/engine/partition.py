@@ -1,8 +1,4 @@
-"""A partition that this process owns, as held in memory, and its lanes.
-
-The engine reads records in pages and queues each event in a lane. A handler then finishes the event, or the event is
-parked. `Partition` connects the cursor, the progress, the parked rows and the lanes. Lanes and partitions refer to each
-other, so both are in this module.
+"""A partition that this process owns, as held in memory, and its lanes, which refer to each other.
 
 All attributes and methods need the engine's lock, with three exceptions. `cursor` belongs to the poller. `phase`,
 `is_stopping`, `incarnation` and `resumption.remembered` may be read without the lock. The runner of a lane calls
@@ -34,10 +30,8 @@ _id, _event_id, _identity = itemgetter(ID), itemgetter(EVENT_ID), itemgetter(IDE
 
 
 class Lane:
-    """A queue of the waiting events of one key, in id order, of which one runs at a time.
-
-    The key is an aggregate (⛨ DESIGN 6). An event without an aggregate id has a lane to itself, with the key (None,
-    id), which no other event joins."""
+    """A queue of the waiting events of one key, in id order, of which one runs at a time (⛨ DESIGN 6). The key is an
+    aggregate. An event without an aggregate id has a lane to itself, with the key (None, id)."""
 
     __slots__ = (
         "claim",
@@ -85,7 +79,6 @@ class Lane:
         self.parked_running: DeliveredEvent | None = None
 
     def event(self, waiting: Any) -> DeliveredEvent:
-        """Return the event of a queue item."""
         # The item may be a bare row, of which the event is made.
         return waiting if self.claim is None else DeliveredEvent(waiting, self.claim)
 
@@ -159,9 +152,8 @@ class Lane:
 # processor's cache, and its memory serves the next event. The runner sets `head` without the lock before it takes that
 # row, so a thread that has taken the rest of the queue knows which key runs.
 class SharedLane(Lane):
-    """A queue for the new events of all keys of a partition, in id order.
-
-    It costs less than a lane for each key. None of the events is parked."""
+    """A queue for the new events of all keys of a partition, in id order. It costs less than a lane for each key. None
+    of the events is parked."""
 
     __slots__ = ("_keys", "has_unreported_lanes", "in_hand", "is_split", "types")
 
@@ -195,9 +187,8 @@ class SharedLane(Lane):
 
 
 class Tenure(NamedTuple):
-    """One period in which this worker process owns a partition.
-
-    No two tenures have the same epoch, so a message about one cannot mean another."""
+    """One period in which this worker process owns a partition. No two tenures have the same epoch, so a message about
+    one cannot mean another."""
 
     number: int
     epoch: int
@@ -229,9 +220,7 @@ class Partition:
         self.begin(owned, now)
 
     def begin(self, owned: OwnedPartition, now: float) -> None:
-        """Start to read the partition from its saved position.
-
-        Its parked rows are unknown until `loaded` is called."""
+        """Start to read the partition from its saved position. Its parked rows are unknown until `loaded` is called."""
         self._enter(Phase.LOADING)
         self.epoch = owned.epoch
         # True while a transactional handler runs, whose transaction will save the partition.
@@ -256,9 +245,7 @@ class Partition:
             self._enter(Phase.RUNNING)
 
     def drain(self) -> None:
-        """Start no more handlers in this partition, so that another process can take it over.
-
-        It is released when the running handlers have ended."""
+        """Start no more handlers in this partition, to release it when the running handlers have ended."""
         self._enter(Phase.DRAINING)
 
     def reset(self, now: float) -> None:
@@ -295,7 +282,6 @@ class Partition:
 
     @property
     def tenure(self) -> Tenure:
-        """The partition number and epoch that identify this ownership period."""
         return Tenure(self.number, self.epoch)
 
     @property
@@ -311,9 +297,7 @@ class Partition:
 
     @property
     def is_busy(self) -> bool:
-        """True if a handler of the partition runs.
-
-        It may have begun in this ownership by the process or in an earlier one."""
+        """True if a handler of the partition runs, from this ownership by the process or from an earlier one."""
         return self.running > 0 or self.has_running_predecessor
 
     @property
@@ -323,9 +307,7 @@ class Partition:
         return self.predecessor is not None and self.predecessor.is_busy
 
     def may_begin(self) -> bool:
-        """Return True if handlers of the partition may start.
-
-        Its parked rows must be known, and no handlers from an earlier ownership may still run."""
+        """Return True if handlers may start: the parked rows are known, and no handler of an earlier ownership runs."""
         return self.phase is not Phase.LOADING and (self.predecessor is None or not self.predecessor.is_busy)
 
     def may_drain(self, now: float) -> bool:
@@ -439,9 +421,8 @@ class Partition:
         return [event for event in events if event.parked is not None and event.parked.charged]
 
     def settle_remembered(self) -> None:
-        """Record waiting events as done if they had been handled before a lost connection.
-
-        They do not run again."""
+        """Record waiting events as done if they had been handled before a lost connection."""
+        # Such events do not run again.
         if not self.resumption.remembered:
             return
         for event in [event for lane in self.lanes.values() for event in list(lane.queue)]:
@@ -449,7 +430,6 @@ class Partition:
                 self.settle_done(event)
 
     def settle_done(self, event: DeliveredEvent) -> None:
-        """Record that an event is done."""
         # The saved cursor may then pass a new event. The row of a parked event is deleted.
         if ignored := getattr(event, "ignored", None):
             self.parked.ignored.append(ignored)

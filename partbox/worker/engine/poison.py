@@ -1,14 +1,9 @@
-"""The search for the event that killed a process.
+"""The search for the event that killed a process. Everything here needs the engine's lock.
 
 The next owner of a partition cannot know which record after the saved cursor killed the last one. So it parks each of
 them as a suspect, and *charges* it before it runs (DESIGN 7): one fenced save raises its attempts and notes its start.
 If this process dies too, the rows with a noted start are *accused*. Each accused row runs with no other charged row
-beside it, so from then on only the attempts of the culprit rise. At its maximum of attempts it is dead without another
-run. An innocent event never dies this way, because it is done after its turn.
-
-A start stays noted until the outcome is saved, so a death also accuses events that ended shortly before. Therefore an
-accused row waits for the saves of all others, and all others wait for its save. Everything here needs the engine's
-lock."""
+beside it, so from then on only the attempts of the culprit rise."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -44,10 +39,8 @@ class _WaitingKey(NamedTuple):
 
 
 class Charges:
-    """The turns of events that may have killed a process, so that few of them run at once.
-
-    An attempt of such a suspect is saved (charged) before it runs. At most `limit` charged rows run at once, and an
-    accused row runs alone. Keys and partitions wait for their turn."""
+    """The turns of events that may have killed a process. An attempt of such an event is saved (charged) before it
+    runs. At most `limit` charged rows run at once, and an accused row runs alone."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -66,6 +59,10 @@ class Charges:
 
     def admit(self, partition: Partition, key: Key | None, row: ParkedRow) -> bool:
         """Return True if an event that may have killed a process may run now. Otherwise let it wait for its turn."""
+        # A start stays noted until the outcome is saved, so a death also accuses events that ended shortly before.
+        # Therefore an accused row waits for the saves of all others, and all others wait for its save. At its maximum
+        # of attempts the culprit is dead without another run. An innocent event never dies this way, because it is done
+        # after its turn.
         # The row is a suspect. True starts its trial, and False lets its key wait. `key` is None for a row that blocks
         # nothing. `take_next_trials` and `take_keyless` return the keys and partitions whose turn has come.
         self._prune()
@@ -92,9 +89,8 @@ class Charges:
             yield from _take_next(self._others, self._count_room())
 
     def take_keyless(self) -> set[int]:
-        """Remove and return the partitions with events that may have killed a process and may run now.
-
-        Their suspect rows block nothing, and may be charged (have an attempt saved) now."""
+        """Remove and return the partitions with events that may have killed a process and may run now."""
+        # The suspect rows of the partitions block nothing, and may be charged now.
         self._prune()
         accused = bool(self._accused) or any(self.keyless.values())
         if self._charged if accused else not self._count_room():

@@ -1,7 +1,5 @@
-"""Groups of partitions by the kind of poll that reads them.
-
-Only partitions that are caught up take part in a quick poll. Fresh, cut or draining partitions, and partitions behind,
-would lose records (⛨ DESIGN 4, EVIDENCE H2)."""
+"""Groups of partitions by the kind of poll that reads them. Only partitions that are caught up take part in a quick
+poll, in which all others would lose records (⛨ DESIGN 4, EVIDENCE H2)."""
 
 from collections.abc import Sequence
 
@@ -14,9 +12,9 @@ from partbox.worker.engine.partition import Partition
 class PollGroups:
     """The partitions that may be polled, grouped by how they are polled.
 
-    `fresh` partitions are polled alone, and others `together`, as `caught_up` (also a set of `bits`) or `behind`.
-    `cut`: an owned partition, perhaps waiting for bytes, is in a cut page. Build the groups again after a full poll,
-    after a change of partitions, and at every look while `cut`."""
+    `fresh` partitions are polled alone, others `together`, as `caught_up` or `behind`. `cut` is True if an owned
+    partition is in a cut page. Build the groups again after a full poll or a change of partitions, and at each look
+    while `cut`."""
 
     __slots__ = ("behind", "bits", "caught_up", "cut", "fresh", "together")
 
@@ -35,9 +33,8 @@ class PollGroups:
             each.cursor.stay(shared)
 
     def have_backlogs(self) -> bool:
-        """Return True if each partition that is behind has more unread records than a page could hold.
-
-        Its last page had no room for them. None of the partitions may be in a cut page."""
+        """Return True if each partition that is behind has more unread records than its last page had room for."""
+        # None of the partitions may be in a cut page.
         return all(each.cursor.full and each.cursor.cut is None for each in self.behind)
 
     def backlogs(self) -> int:
@@ -52,6 +49,5 @@ class PollGroups:
 
 
 def cursors_of(partitions: Sequence[Partition]) -> list[Cursor]:
-    """Return the positions up to which these partitions were read."""
     # Only the poller's thread moves these cursors.
     return [each.cursor for each in partitions]

@@ -1,6 +1,4 @@
-"""Limits on the new records that a poll may bring: the window, the brake, and bytes (DESIGN 6 and 7).
-
-The partitions that have a backlog share a page, so a few of them are read as fast as all."""
+"""Limits on the new records that a poll may bring: the window, the brake, and bytes (DESIGN 6 and 7)."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -22,9 +20,8 @@ SAMPLE = 16
 
 
 class ReadBounds(NamedTuple):
-    """The settings that limit how much a worker reads ahead, in records except `window_bytes`.
-
-    `window` and `max_parked` bound one partition, and `max_waiting` the whole subscription."""
+    """The settings that limit how much a worker reads ahead, in records except `window_bytes`. `window` and
+    `max_parked` bound one partition, and `max_waiting` the whole subscription."""
 
     page: int
     window: int
@@ -37,9 +34,8 @@ UNBOUNDED = ReadBounds(1 << 40, 1 << 40, 1 << 40, 1 << 60)
 
 
 class ReadBudget:
-    """The calculation of how many records and bytes a process may still read into memory.
-
-    Methods that take partitions need the engine's lock."""
+    """The calculation of how many records and bytes a process may still read into memory. Methods that take partitions
+    need the engine's lock."""
 
     def __init__(self, bounds: ReadBounds) -> None:
         self._page, self._window, self._max_parked, self._window_bytes, max_waiting = bounds
@@ -96,6 +92,7 @@ class ReadBudget:
 
     def share_rooms(self, partitions: list[Partition], left: int) -> list[int]:
         """Divide a poll among partitions: return how many new records each may read."""
+        # The partitions that have a backlog share a page, so a few of them are read as fast as all.
         # All records together must fit into `left` bytes.
         if not partitions:
             return []
@@ -108,28 +105,25 @@ class ReadBudget:
         return self._scale_rooms(rooms, most if self._max_records is None else min(most, self._max_records))
 
     def is_enough(self, partitions: Sequence[Partition], room: int) -> bool:
-        """Return True if a poll for `room` records is worth its cost.
-
-        It is if that is half a page, or if fewer than half a page of records are left to run in these partitions."""
+        """Return True if a poll for `room` records is worth its cost."""
+        # A poll is worth its cost if `room` is half a page, or if fewer than half a page of records are left to run in
+        # these partitions.
         half = self._page // 2
         return room >= half or sum(partition.progress.count_in_flight() for partition in partitions) < half
 
     def cap(self, partitions: int, left: int) -> int:
-        """Return the maximum number of late records for each partition in a poll of these partitions.
-
-        It depends on the number of partitions (EVIDENCE A4)."""
+        """Return the maximum number of late records for each partition in a poll of this number of partitions."""
+        # The maximum depends on the number of partitions (EVIDENCE A4).
         return min(self._late_cap or cursor.MAX_LATE, max(LEAST_SHARE, int(left / self._mean_bytes / partitions)))
 
     def bytes_for_payloads(self, records: int, left: int) -> int:
-        """Return how many of the `left` free bytes the large payloads of `records` records may take.
-
-        They may take half of the bytes that the records leave, but at least 1 while any bytes are free."""
+        """Return how many of the `left` free bytes the large payloads of `records` records may take."""
+        # The payloads may take half of the bytes that the records leave, but at least 1 while any bytes are free.
         return max(int(left - records * self._mean_bytes) // 2, 1) if left > 0 else 0
 
     def full(self, partition: Partition) -> bool:
-        """Return True if no more of the partition may be read until some of its records are saved.
-
-        It was read as far ahead of its saved cursor as its window (the bound on unsaved records) allows."""
+        """Return True if no more of the partition may be read until some of its records are saved."""
+        # The partition was read as far ahead of its saved cursor as its window, the bound on unsaved records, allows.
         return partition.progress.unsaved() >= self._window_of(partition)
 
     def greedy(self, partition: Partition, left: int) -> bool:
@@ -170,15 +164,12 @@ class ReadBudget:
         return self._windows[partition.cursor.full]
 
     def room_of(self, partition: Partition) -> int:
-        """Return the number of new records that one partition may read.
-
-        It follows the shares that were computed last, without regard to bytes."""
+        """Return the number of new records that one partition may read, without regard to bytes."""
+        # The number follows the shares that were computed last.
         return self._bounded_room(partition, self._shares[partition.cursor.full], self._window_of(partition))
 
     def widest(self, partition: Partition) -> int:
-        """Return how many new records one partition could read without sharing the page equally.
-
-        It can then have more of a page than its share."""
+        """Return how many new records one partition could read if no other partition shared the page."""
         window = min(self._window, self._max_parked)
         return self._bounded_room(partition, window, window)
 
@@ -205,7 +196,7 @@ class ReadBudget:
         return max(0, min(share, ahead, brake, waiting))
 
     def _scale_rooms(self, rooms: list[int], most: int) -> list[int]:
-        """Reduce the numbers of records of all partitions so that their sum is `most`."""
+        # All numbers of records are reduced so that their sum is `most`.
         # The remainder rotates, so that no partition starves.
         wanted = sum(rooms)
         if wanted <= most:
@@ -222,6 +213,6 @@ class ReadBudget:
 
 
 def _grow(most: int, whole: int) -> int | None:
-    """Raise a limit by a quarter and one. Return None if it reaches `whole` and is not needed any more."""
+    # None means that the limit reaches `whole` and is not needed any more.
     more = most + most // 4 + 1
     return more if more < whole else None

@@ -13,9 +13,7 @@ SEARCHED = 4
 
 
 class RunQueue(Protocol):
-    """The event queues, one per key, that are ready for a runner. Every method needs the engine's lock.
-
-    Each lane in it has the events of one key."""
+    """The event queues, one per key, that are ready for a runner. Every method needs the engine's lock."""
 
     def __len__(self) -> int:
         """Return the number of event queues that are ready to run."""
@@ -37,10 +35,8 @@ class RunQueue(Protocol):
 
 
 class ReadyQueue:
-    """The event queues, one per key, that are ready to run. The caller holds the lock.
-
-    There are two parts: new events and due parked events share the handlers 2:1 (DESIGN 7). A lone runner takes up to
-    `bundle` lanes of new events at once, because no other runner could take them."""
+    """The event queues, one per key, that are ready to run. New events and due parked events share the handlers 2:1
+    (DESIGN 7). The caller holds the lock."""
 
     __slots__ = ("_bundle", "_rotation", "due", "fresh")
 
@@ -57,7 +53,7 @@ class ReadyQueue:
         (self.due if due else self.fresh).extend(lanes)
 
     def take(self) -> list[Lane]:
-        """Remove and return the next event queues to run: new events and due set-aside events in turns."""
+        # A lone runner takes up to `bundle` lanes of new events at once, because no other runner could take them.
         # Two lanes with new events are taken for each lane with a parked event that is due.
         fresh, due = self.fresh, self.due
         if self._bundle > 1 and not due:
@@ -66,7 +62,7 @@ class ReadyQueue:
         return [due.popleft() if due and (self._rotation == 0 or not fresh) else fresh.popleft()]
 
     def take_joining(self, joining: Callable[[Lane], int], most: int) -> list[Lane]:
-        """Remove and return event queues, until `most` of their events can join a list for one handler."""
+        # Lanes are taken until `most` of their events can join a list for one handler.
         # Lanes without such events go to the end.
         found: list[Lane] = []
         left = most

@@ -1,8 +1,5 @@
-"""The memory of a partition across lost connections, so that no event is handled a second time.
-
-After a lost connection the partition is read anew. The server may have lost the tail of its log, and may use ids and
-transaction ids again (⛨ DESIGN 4, EVIDENCE A9). So nothing that was read before is trusted, and remembered events are
-compared by record id and event id: the id alone may belong to another event by now."""
+"""The memory of a partition across lost connections, so that no event is handled a second time. Events are compared by
+record id and event id, because the server may use ids again (⛨ DESIGN 4, EVIDENCE A9)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -20,9 +17,7 @@ RecordIdentity = tuple[int, bytes]
 
 @dataclass(slots=True)
 class Resumption:
-    """The events of one partition that must not be handled again after a lost connection.
-
-    They were done or running when the connection was lost. They are remembered by record id and event id."""
+    """The events of one partition that were done or running at a lost connection, and must not be handled again."""
 
     # Kept until the event is read again, or cannot come again because its save was committed after all. Everything here
     # needs the engine's lock, except looking into this set.
@@ -39,6 +34,8 @@ class Resumption:
 
     def reset(self, progress: Progress, parked: ParkedRows, read_to: int, now: float) -> None:
         """Remember the events that are done, after a lost connection, so that they do not run again."""
+        # The partition is read anew. The server may have lost the tail of its log, and may use ids and transaction ids
+        # again, so nothing that was read before is trusted. A record id alone may belong to another event by now.
         # The log had been read up to the id `read_to`.
         if self._reset_at is None or now > self._reset_at + RECHECK_SECONDS:
             self._parked_ids.clear()
@@ -76,7 +73,4 @@ class Resumption:
         self.forget(saved)
 
     def forget(self, pairs: Iterable[RecordIdentity]) -> None:
-        """Stop remembering these events, because they were read again.
-
-        They were done or running when a connection was lost."""
         self.remembered.difference_update(pairs)

@@ -1,6 +1,5 @@
-"""The saves of partitions: gathers the unsaved changes, and records in memory that a save is committed.
-
-A save is in flight from `gather` until `note_committed`. The content of the database is uncertain meanwhile."""
+"""The saves of partitions: gathers the unsaved changes, and records in memory that a save is committed. A save is in
+flight from `gather` until `note_committed`. The content of the database is uncertain meanwhile."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -19,9 +18,7 @@ READY = Verdict(RowState.READY, 0, None, True, None)
 
 
 class PartitionSave(NamedTuple):
-    """The changes that one save writes to the database for one partition.
-
-    They are its cursor, changed and deleted rows of parked events, and perhaps a progress note."""
+    """The changes that one save writes for a partition: its cursor, parked rows, and perhaps a progress note."""
 
     partition: Partition
     incarnation: int
@@ -39,7 +36,6 @@ class PartitionSave(NamedTuple):
 
     @property
     def tenure(self) -> Tenure:
-        """The partition number and epoch of the ownership period to which the save belongs."""
         return self.partition.tenure
 
     @property
@@ -57,9 +53,7 @@ class PartitionSave(NamedTuple):
 
 
 class UnsavedWork(NamedTuple):
-    """The amount of work that waits for the next save, and whether it is urgent.
-
-    The amount is in partitions and finished records."""
+    """The work that waits for the next save, in partitions and finished records, and whether it is urgent."""
 
     partitions: int
     finished: int
@@ -73,9 +67,7 @@ class UnsavedWork(NamedTuple):
 
 # Each method is a single critical section, so the content of a save belongs to one moment, and so does its commit.
 class Saves:
-    """The operations of the thread that saves read positions and set-aside events to the database.
-
-    This thread is the saver. It writes cursors and parked events."""
+    """The operations of the saver, the thread that saves cursors and set-aside (parked) events to the database."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
@@ -169,9 +161,7 @@ def gather(partition: Partition, now: float) -> PartitionSave:
 
 
 def save_arguments(saves: Sequence[PartitionSave]) -> tuple[list[CursorSave], list[SaveEntry], list[int]]:
-    """Return the arguments of the save statement for these saves.
-
-    They are cursors, rows to write, and ids of rows to delete."""
+    """Return the arguments of the save statement: cursors, rows to write, and ids of rows to delete."""
     parks = (pending.park for save in saves for pending in save.parks)
     notes = (save.note for save in saves if save.note is not None)
     return (

@@ -1,8 +1,5 @@
-"""The scheduler of lanes: gives ready lanes to runner threads, and splits shared lanes that block other events.
-
-A runner calls `LaneScheduler.next` with the lanes that it has run, and gets the next lanes. A lane is with one runner
-at a time and is not ready while it runs, so its events run in order, one by one (⛨ DESIGN 6). `concurrency` limits the
-handlers in progress. A list of events counts as one handler, so lanes that join a list are counted apart."""
+"""The scheduler of lanes: gives ready lanes to runner threads, and splits shared lanes that block other events. A lane
+is with one runner at a time, so its events run in order, one by one (⛨ DESIGN 6)."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
@@ -28,9 +25,7 @@ LANE_COST = 0.00002
 
 
 class NoLane(Enum):
-    """The reason why a runner gets no events to run.
-
-    A runner asks for a lane, a queue of the events of one key."""
+    """The reason why a runner that asks for a queue of events gets none."""
 
     IDLE = "no lane is ready"
     WATCH = "no lane is ready, and a line runs of which some may have to be sorted out"
@@ -40,9 +35,7 @@ class NoLane(Enum):
 
 
 class LaneProgress(NamedTuple):
-    """The start time of a queue's current event, and the number of events that wait behind it.
-
-    The queue is a running shared lane, one queue for all keys."""
+    """The start time of the current event of a running shared queue, and the number of events that wait behind it."""
 
     # Monotonic seconds.
     started: float
@@ -50,10 +43,8 @@ class LaneProgress(NamedTuple):
 
 
 class WatchedLanes(NamedTuple):
-    """A snapshot of running queues in which a slow handler may hold up events of other keys.
-
-    It was taken at the time `at`. The queues are shared lanes (queues for all keys). A waiting handler may hold up
-    events as well as a slow one."""
+    """A snapshot, taken at the time `at`, of running shared queues (for events of all keys) in which a slow or waiting
+    handler may hold up events of other keys."""
 
     # Monotonic seconds.
     at: float
@@ -84,12 +75,10 @@ class WatchedLanes(NamedTuple):
 # (`split_if_waiting`). A task of the loop that finds no lane knows that all running lanes wait, since only one task
 # computes at a time. So the loop splits a lane as soon as a slot is free, and not before.
 class LaneScheduler:
-    """The scheduler that gives queues of events of one key to the threads that run handlers.
+    """The scheduler that gives queues of events of one key to runner threads, the event loop and the transactor.
+    `shared_lanes` is true if new events may wait in shared lanes, which depends on the kinds of the handlers."""
 
-    Runner threads, the event loop and the transactor get lanes, and monitoring gets reports of them. `shared_lanes` is
-    true if new events may wait in shared lanes, which depends on the kinds of the handlers."""
-
-    # Takes a lane whose next event is transactional. Set by `Transactions`, called with the The caller holds the lock.
+    # The method that takes a lane whose next event is transactional. `Transactions` sets it. The caller holds the lock.
     transact: Callable[[Lane], object]
 
     def __init__(
@@ -130,6 +119,7 @@ class LaneScheduler:
     @property
     def is_full(self) -> bool:
         """True if no further handler may start because of the `concurrency` limit. The caller holds the lock."""
+        # A list of events counts as one handler, so lanes that have joined the list of another lane are subtracted.
         # As many handlers run as `concurrency` allows.
         return len(self._running) - len(self._joined) >= self._concurrency
 
@@ -177,8 +167,7 @@ class LaneScheduler:
 
     @under_lock
     def split_blocking_lanes(self, before: WatchedLanes, now: float, *, in_time: bool) -> WatchedLanes:
-        """Split shared queues in which slow handlers hold up events of other keys. Return the queues that still
-        block."""
+        """Split shared queues in which slow handlers hold up other keys. Return the queues that still block."""
         # Slow or waiting handlers held up events at the check `before` and still do. The returned shared lanes are for
         # the next check. `in_time` is true if the watcher got the interpreter at once.
         # Under the lock the runner of a lane takes no more events from it, and lanes are either ready or not.
@@ -279,10 +268,9 @@ class LaneScheduler:
     # Runners add and remove lanes meanwhile.
     @under_lock
     def hung_since(self) -> float | None:
-        """Return the time (monotonic seconds) since which all runners hang outside of handlers, or None.
-
-        They hang if no runner takes a ready lane although no handler runs. All runners are hired and busy, and none
-        of them is in a handler: they hang somewhere else."""
+        """Return the time (monotonic seconds) since which all runners hang outside of handlers, or None."""
+        # The runners hang if no runner takes a ready lane although no handler runs. All runners are hired and busy, and
+        # none of them is in a handler: they hang somewhere else.
         taken = self._hired >= self._concurrency and not self._idle and self._ready and not self._stopped
         handles = any(lane.current is not None and not lane.has_ended(lane.current) for lane in self._running)
         return self._moved_at if taken and not handles else None
@@ -404,7 +392,7 @@ class LaneScheduler:
         return [shared_lane for shared_lane in shared_lanes if shared_lane.queue or shared_lane.has_unreported_lanes]
 
     def _count_in_lists(self) -> int:
-        """Return the number of events from shared queues that are handled now in calls with a list."""
+        # The result counts the events from shared queues that are handled now in calls with a list.
         # The queues are shared lanes.
         return sum(len(lane.in_hand) for lane in self._running if isinstance(lane, SharedLane))
 

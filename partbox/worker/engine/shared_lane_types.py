@@ -6,9 +6,8 @@ MAX_TYPES = 64
 
 
 class SharedLaneTypes:
-    """The set of event types that may occur in a shared queue.
-
-    It has all types of the waiting events, and perhaps others. `known` is None if there are too many."""
+    """The set of event types that may occur in a shared queue. It has all types of the waiting events, and perhaps
+    others. `known` is None if there are too many."""
 
     __slots__ = ("known",)
 
@@ -16,7 +15,6 @@ class SharedLaneTypes:
         self.known: Set[str] | None = None
 
     def add(self, types: Set[str], *, replace: bool) -> None:
-        """Record the types of events that join the shared queue."""
         # `replace` forgets all earlier types.
         if replace:
             self.known = types

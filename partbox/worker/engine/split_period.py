@@ -6,13 +6,8 @@ CONFIRM_WITHIN = 10
 
 
 class SplitPeriod:
-    """A period in which new events are queued by key at once, without a shared queue.
-
-    It is begun by the split of a shared lane. It doubles if the last period ended just before.
-
-    A lane may be split needlessly: its runner waited for the interpreter or a processor, and its handlers never wait.
-    Lanes cost several times as much as such handlers, so the first period is short. If handlers do wait, the lane is
-    split again after each period, and soon nearly all events get lanes at once."""
+    """A period in which new events are queued by key at once, without a shared queue. The split of a shared lane begins
+    the period, which doubles if the last one ended just before."""
 
     __slots__ = ("_ends", "_length", "is_active")
 
@@ -23,6 +18,9 @@ class SplitPeriod:
 
     def begin(self, now: float) -> None:
         """Start a period without shared queues at `now` (monotonic seconds), unless one is active."""
+        # A lane may be split needlessly: its runner waited for the interpreter or a processor, and its handlers never
+        # wait. Lanes cost several times as much as such handlers, so the first period is short. If handlers do wait,
+        # the lane is split again after each period, and soon nearly all events get lanes at once.
         if self.is_active:
             return
         confirmed = now < self._ends + CONFIRM_WITHIN * self._length
@@ -31,6 +29,5 @@ class SplitPeriod:
         self.is_active = True
 
     def end_if_over(self, now: float) -> None:
-        """End the period without shared queues if its time is over at `now` (monotonic seconds)."""
         if self.is_active and now >= self._ends:
             self.is_active = False

@@ -23,9 +23,8 @@ def _ignore(*_: object, **__: object) -> None: ...
 
 @dataclass(slots=True)
 class WakeCalls:
-    """The callbacks by which the engine wakes other threads. They must not block or take its lock.
-
-    The threads belong to the same worker process. The engine's lock may be held during a call."""
+    """The callbacks by which the engine wakes other threads of the process. The engine's lock may be held during a
+    call, so a callback must not block or take the lock."""
 
     # Wakes the poller: there is room to read more.
     poll: Callable[[], object] = _ignore
@@ -48,9 +47,7 @@ class WakeCalls:
 
 
 class EngineState:
-    """The memory that all parts of the engine share. Every method needs `lock` to be held.
-
-    It has the lock, the owned partitions, unsaved partitions and wake-up times."""
+    """The lock, partitions and wake-up times that the engine's parts share. Every method needs `lock` to be held."""
 
     def __init__(self, concurrency: int = 1) -> None:
         self.lock = Lock()
@@ -90,9 +87,7 @@ class EngineState:
         return dirty
 
     def drop(self, partition: Partition) -> None:
-        """Remove a released or lost partition from memory.
-
-        It stays if this process has claimed it again meanwhile."""
+        """Remove a released or lost partition from memory, unless this process has claimed it again meanwhile."""
         if self._is_current(partition):
             del self.partitions[partition.number]
 

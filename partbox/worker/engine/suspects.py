@@ -8,11 +8,8 @@ from partbox.protocol.rows import StoredRow
 
 @dataclass(slots=True)
 class Suspects:
-    """The records that may have killed a partition's last owner. The caller holds the lock.
-
-    They are new records, at most the partition's window of them, up to the last id that the owner had read. All are in
-    the first uncut page, as the owner cannot have had later ones (DESIGN 7, poison). `left` is the number that may
-    still come."""
+    """The new records that may have killed a partition's last owner, up to the last id that the owner had read (DESIGN
+    7, poison). `left` is the number that may still come. The caller holds the lock."""
 
     # Rows that a dead owner had charged, and this owner has not.
     _accused: set[int] = field(default_factory=set)
@@ -22,6 +19,7 @@ class Suspects:
 
     def begin(self, until: int | None, window: int) -> None:
         """Decide which new records of a partition may have killed its last owner."""
+        # There are at most `window` of them. All are in the first uncut page, as the owner cannot have had later ones.
         # All records up to the id `until`, which a dead owner may have read, are suspects. `until` is None if the last
         # owner did not die.
         self._until = until or 0

@@ -14,10 +14,8 @@ EventFilter = Callable[[DeliveredEvent], bool]
 
 @dataclass(slots=True)
 class _PartitionQueue:
-    """The events of one partition that wait to run in a transaction, in one queue per key.
-
-    There are lanes with a new event at the head, by its id, and lanes with a parked event. They wait for the
-    transactor."""
+    """The lanes of one partition that wait for the transactor: lanes with a new event at the head, by its id, and lanes
+    with a parked event."""
 
     new: dict[int, Lane] = field(default_factory=dict)
     parked: dict[Lane, None] = field(default_factory=dict)
@@ -50,9 +48,7 @@ class _PartitionQueue:
         return self.new.pop(id) if fits is None or fits(waiting.queue[0]) else None
 
     def take_stale(self) -> list[Lane]:
-        """Remove and return event queues whose first event has been set aside or read again meanwhile.
-
-        It was parked or read again since the lane joined the queue."""
+        """Remove and return lanes whose first event was parked or read again since they joined the queue."""
         new = [id for id, lane in self.new.items() if not (lane.queue and _is_new(lane.queue[0], id))]
         parked = [lane for lane in self.parked if not lane.queue or lane.queue[0].parked is None]
         for lane in parked:
@@ -61,15 +57,13 @@ class _PartitionQueue:
 
 
 class TransactionQueue:
-    """The events that wait to run in a transaction, in queues by key and partition. The caller holds the lock.
-
-    They are held by partition; the first partition has the next turn."""
+    """The event queues that wait for a transaction, by partition in the order of turns. The caller holds the lock."""
 
     def __init__(self) -> None:
         self._queues: dict[Partition, _PartitionQueue] = {}
 
     def __bool__(self) -> bool:
-        """Return True if events may wait for a transaction. This is safe without the lock."""
+        # This is safe without the lock.
         return bool(self._queues)
 
     def add(self, lane: Lane) -> None:
@@ -78,7 +72,6 @@ class TransactionQueue:
         self._queues.setdefault(lane.partition, _PartitionQueue()).add(lane)
 
     def clear(self) -> None:
-        """Remove all event queues, because their events will be read again."""
         self._queues.clear()
 
     def put_lowest_first(self) -> int | None:

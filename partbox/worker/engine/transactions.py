@@ -1,15 +1,5 @@
-"""Transactional events: picks the next event for the transactor, and records the outcome of its transaction.
-
-The effects of an event are committed together with a cursor (DESIGN 6). So an event starts only if that cursor will
-have passed it. The saver leaves the partitions of a transaction alone meanwhile (`Partition.in_transaction`).
-
-    RUNNING ──> ENDING ──> SAVED ──> OVER
-       │          └──────────┴────────^
-       └──> CONDEMNED ────────────────┘
-
-ENDING: the outcomes of its events are recorded, and its save is sent. SAVED: the save is answered, the commit is not.
-CONDEMNED: a connection was lost while its handlers ran.
-"""
+"""Transactional events: picks the next event for the transactor, and records the outcome of its transaction. The
+effects of an event are committed together with a cursor that has passed the event (DESIGN 6)."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -29,9 +19,8 @@ from partbox.worker.engine.transaction_queue import TransactionQueue
 
 
 class Stage(Enum):
-    """The stage of a database transaction in which handlers run, from their start to commit or failure.
-
-    It also tells whether a lost connection has ruined the transaction."""
+    """The stage of a transaction in which handlers run. ENDING: the outcomes of its events are recorded, and its save
+    is sent. SAVED: the save is answered, the commit is not. CONDEMNED: a connection was lost while its handlers ran."""
 
     RUNNING = "running"
     ENDING = "ending"
@@ -50,15 +39,11 @@ _NEXT = {
 
 
 class CalledOffError(Exception):
-    """The error that keeps a transaction from being committed.
-
-    Its events were read anew or now belong to another owner."""
+    """The error that keeps a transaction from being committed: its events were read anew or have another owner."""
 
 
 class RunOutcome(NamedTuple):
-    """The result of an event that has run in a transaction.
-
-    It has the event's lane, and its verdict, or None if the event is done."""
+    """The result of an event that has run in a transaction, with its lane. The verdict is None if the event is done."""
 
     lane: Lane
     event: DeliveredEvent
@@ -66,9 +51,8 @@ class RunOutcome(NamedTuple):
 
 
 class OpenTransaction:
-    """The state of one transaction in which handlers run.
-
-    It has its stage, lanes, events and outcomes. `conn`, `me` and `kind` are opaque values of the transactor."""
+    """The state of one transaction in which handlers run: its stage, lanes, events and outcomes. `conn`, `me` and
+    `kind` are opaque values of the transactor."""
 
     __slots__ = ("conn", "judged", "kind", "lanes", "last", "me", "stage", "taken", "undone_partition")
 
@@ -88,16 +72,14 @@ class OpenTransaction:
         self.last: dict[Partition, int] = {}
 
     def enter(self, stage: Stage) -> None:
-        """Move the transaction to its next stage."""
         # Only the transitions that the stages allow are valid.
         assert stage in _NEXT[self.stage], f"{self.stage} -> {stage}"
         self.stage = stage
 
 
 class Transactions:
-    """The operations for running handlers and saving their progress in one database transaction.
-
-    The transactor uses them. Each is one critical section: other threads lose, save and condemn meanwhile."""
+    """The operations for running handlers and saving their progress in one database transaction. The transactor uses
+    them. Each is one critical section: other threads lose, save and condemn meanwhile."""
 
     def __init__(self, state: EngineState, outcomes: Outcomes, scheduler: LaneScheduler) -> None:
         self._state = state
@@ -168,6 +150,8 @@ class Transactions:
     @under_lock
     def start_next(self, transaction: OpenTransaction, now: float) -> tuple[Lane, DeliveredEvent] | None:
         """Take the next waiting event that may run in this transaction. Return its queue and the event, or None."""
+        # An event starts only if the cursor of the transaction will have passed it. The saver leaves the partition
+        # alone meanwhile (`Partition.in_transaction`).
         # The start of the event is recorded.
         if transaction.stage is Stage.CONDEMNED:
             return None
@@ -209,8 +193,7 @@ class Transactions:
     # The event may be parked while it runs, or put back, but never both.
     @under_lock
     def note_undone(self, transaction: OpenTransaction, lane: Lane, event: DeliveredEvent) -> bool:
-        """Record that the effects of one event were rolled back in a shared transaction. Return False if it was parked
-        meanwhile."""
+        """Record that the effects of one event were rolled back. Return False if the event was parked meanwhile."""
         # If the result is True, the caller puts the event back. An event that was set aside is parked.
         # An event is parked or put back, not both. If it is not parked, the caller puts it back and picks no other
         # event, and its partition has the next turn.
@@ -303,7 +286,6 @@ class Transactions:
     # No lane joins or leaves the queues while they are compared.
     @under_lock
     def put_lowest_first(self) -> int | None:
-        """Give the next transaction to the partition with the lowest waiting record id. Return that id or None."""
         return self._queue.put_lowest_first()
 
     @under_lock
@@ -316,8 +298,8 @@ class Transactions:
             self._scheduler.end_transactional(lane)
 
     def queue_lane(self, lane: Lane) -> None:
-        """Make an event queue wait for a transaction if its first event needs one, or for a runner. The caller holds
-        the lock."""
+        """Let a lane wait for a transaction if its first event needs one, or for a runner. The caller holds the
+        lock."""
         # A lane whose first event has a transactional handler goes to the transactor.
         if self.is_transactional(lane.queue[0]):
             self._queue.add(lane)

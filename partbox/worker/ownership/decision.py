@@ -13,10 +13,8 @@ from partbox.worker.engine.phase import Phase
 
 
 class Decision(NamedTuple):
-    """The changes of partition ownership that a check of the database requires.
-
-    `taken`: tenures with another owner or none. `surplus`: partitions assigned to others, which must drain. `unknown`:
-    owned, not held, with epochs. `may_claim`: an assigned partition is free."""
+    """The changes of ownership that a check of the database requires: end the `taken` tenures, drain the `surplus`
+    partitions, take up the `unknown` partitions with their epochs, and claim free partitions if `may_claim` is True."""
 
     taken: list[Tenure]
     surplus: list[int]
@@ -26,6 +24,8 @@ class Decision(NamedTuple):
 
 def decide(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]) -> Decision:
     """Compare the partition owners in the database with memory, and return the changes to make."""
+    # A `taken` tenure has another owner or none, a `surplus` partition is assigned to another process, and an `unknown`
+    # partition is owned but not held in memory. `may_claim` means that an assigned partition is free.
     # Read `tenures` later than `rows`, as some may be released meanwhile.
     seen = {row.partition: row for row in rows}
     mine = [each for each in tenures if each.phase is not Phase.LOST]
@@ -37,10 +37,8 @@ def decide(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]) -> Dec
 
 
 def find_stale(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]) -> dict[int, int]:
-    """Return the partitions whose failed events have changed in the database since they were loaded.
-
-    Their parked rows have changed. The versions to load are returned with the partitions. The rows were changed by a
-    command, or could not be loaded before."""
+    """Return the partitions whose parked rows have changed since they were loaded, with the versions to load."""
+    # The rows were changed by a command, or could not be loaded before.
     known = {
         each.tenure.number: each.parked_version for each in tenures if each.phase in (Phase.LOADING, Phase.RUNNING)
     }

@@ -1,7 +1,5 @@
-"""Claims, drains and losses of the partitions of one process.
-
-A tick reads the database's state in one statement, `decide` compares it with memory, and each change is one statement,
-one operation of `engine.claims`, and a report."""
+"""Claims, drains and losses of the partitions of one process. A tick reads the database's state in one statement,
+`decide` compares it with memory, and each change is one statement, one operation of `engine.claims`, and a report."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -31,8 +29,8 @@ TAKEOVER = (
 class Tick(NamedTuple):
     """The result of one periodic check of the partitions in the database.
 
-    It has a check for new records, the partitions with a due parked row, and the seconds to the next one. It is empty
-    for a process without an identity. `is_calm`: nothing has changed since the last check."""
+    `due` lists the partitions with a due parked row, and `next_due_in` is the seconds until the next one. `is_calm` is
+    True if nothing has changed since the last check. The result is empty for a process without an identity."""
 
     idle_check: IdleCheck | None
     due: list[int]
@@ -85,11 +83,10 @@ class Ownership:
         return self._wakeup.has_changes or self._slot[PLAN_COUNT] != self._plan_count
 
     def resume(self, conn: Connection[Any]) -> None:
-        """Read from the database which partitions this process owns, and continue from their saved positions.
-
-        Statements of the lost connection may still arrive, so the epochs are raised (⛨ DESIGN 4). An answer may have
-        been lost, so the epochs in memory prove nothing, but no other process can have owned a partition under this
-        identity."""
+        """Read from the database which partitions this process owns, and continue from their saved positions."""
+        # Statements of the lost connection may still arrive, so the epochs are raised (⛨ DESIGN 4). An answer may have
+        # been lost, so the epochs in memory prove nothing, but no other process can have owned a partition under this
+        # identity.
         # This happens on a new connection or under a new identity.
         version, self.me = self._slot.version, self._slot.instance
         # The server may have crashed since, and may draw the same ids again.
@@ -158,9 +155,9 @@ class Ownership:
         self._claims.drain_all(time.monotonic())
 
     def note_leaving(self, conn: Connection[Any]) -> None:
-        """Record once in the database that this process ends on purpose.
-
-        Its events are then not suspected of killing it. The supervisor records the same, unless it died."""
+        """Record once in the database that this process ends on purpose, so that its events are not suspected."""
+        # Otherwise the events would be suspected of killing the process. The supervisor records the same, unless it
+        # died.
         if self.me is not None and self._leaving_noted != self.me:
             instances.leave(conn, self._schema, self.me)
             self._leaving_noted = self.me
@@ -216,7 +213,6 @@ class Ownership:
             self._on_claimed(row.floor_id)
 
     def _load_parked(self, conn: Connection[Any], versions: dict[int, int]) -> None:
-        """Load the failed events of newly claimed partitions from the database."""
         # The parked rows are loaded with their versions, after the claim has committed (EVIDENCE B6). Rows that a save
         # may have changed meanwhile are loaded again. If all tries fail, a later check finds the old version.
         numbers = list(versions)

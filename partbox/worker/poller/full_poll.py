@@ -1,8 +1,5 @@
-"""Full polls: read late and new records of any set of partitions, with a sweep for a backlog.
-
-The next page of a dense backlog is fetched while the current page is handed over, so a process waits for its server no
-longer than it needs for all its other work. A page moves the cursors first, so the next page can be requested; then its
-events go into their lanes. Nothing else uses the connection meanwhile."""
+"""Full polls: read late and new records of any set of partitions, with a sweep for a backlog. The next page of a dense
+backlog is fetched while the current page is handed over."""
 
 import threading
 import time
@@ -54,9 +51,8 @@ def prefetch(call: Callable[[], T]) -> Iterator[Future[T]]:
 
 
 class RecordIds(Sequence[tuple[int, int]]):
-    """A lazy sequence of the (partition, id) pairs of the rows that a poll has read.
-
-    Each pair is built on access, because most observers only take the length."""
+    """A lazy sequence of the (partition, id) pairs of the rows that a poll has read. Each pair is built on access,
+    because most observers only take the length."""
 
     __slots__ = ("_rows",)
 
@@ -71,10 +67,8 @@ class RecordIds(Sequence[tuple[int, int]]):
 
 
 class PollRequest(NamedTuple):
-    """The parameters of one query for event records with ids above `lo` and up to `hi`.
-
-    `cursors` and `asks` are in the order of `credit.partitions`. `alone`: the partitions were just claimed by this
-    process."""
+    """The parameters of one query for event records with ids above `lo` and up to `hi`. `cursors` and `asks` are in the
+    order of `credit.partitions`. `alone`: the partitions were just claimed by this process."""
 
     credit: Credit
     cursors: list[Cursor]
@@ -87,9 +81,8 @@ class PollRequest(NamedTuple):
 
 
 class FullReader:
-    """A reader of event records, page by page, that also handles partitions with a backlog.
-
-    It reads any set of partitions. `is_calm` is True while the last page was small enough for a quick poll."""
+    """A reader of event records of any set of partitions, page by page. `is_calm` is True while the last page was small
+    enough for a quick poll."""
 
     def __init__(self, context: Context, payloads: PayloadFetcher) -> None:
         self._credits = context.engine.credits
@@ -120,7 +113,6 @@ class FullReader:
             self._credits.evict_slow(blocked_by_slow, time.monotonic())
 
     def build_request(self, horizon: Horizon, credit: Credit, *, alone: bool) -> PollRequest:
-        """Build the query parameters for the next poll of the partitions in `credit`."""
         # `alone`: the partitions were just claimed by this process, and share no page with its other partitions yet.
         shared = None if alone else horizon.shared
         cursors = cursors_of(credit.partitions)
@@ -138,6 +130,8 @@ class FullReader:
         may_continue: Callable[[], bool] = lambda: False,
     ) -> bool:
         """Read pages of records until a page brings little or `may_continue` returns False. Return True if any came."""
+        # Each page moves the cursors before its events go into their lanes, so that the next page can be requested
+        # early. Nothing else uses the connection while that page is fetched.
         # The next page is fetched while the current page is handed over. Only the calling thread moves cursors.
         (polled, asked_at), came = self._fetch_page(conn, request), False
         while True:
@@ -156,7 +150,7 @@ class FullReader:
             request, (polled, asked_at) = next_request, next_page.result(0)
 
     def _next_request(self, horizon: Horizon, request: PollRequest) -> PollRequest | None:
-        """Return the request for the next page of a backlog, or None to stop reading."""
+        # None means that reading stops.
         # Reading goes on only if a dense backlog remains and memory has room for half a page.
         if request.sweep_plan is None or not self._is_dense:
             return None
@@ -167,7 +161,7 @@ class FullReader:
         return None if next_request.sweep_plan is None else next_request
 
     def _fetch_page(self, conn: Connection[Any], request: PollRequest) -> tuple[PolledPage, float]:
-        """Fetch a page of records. Return it with the time when the query was sent (monotonic seconds)."""
+        # The page is returned with the time when the query was sent (monotonic seconds).
         # Any thread may run this, one at a time. A timeout halves the next credit, because the page may have been too
         # large for the line.
         credit, _, asks, shared, lo, hi, sweep_plan, _ = request
@@ -182,7 +176,6 @@ class FullReader:
     def _move_cursors(
         self, conn: Connection[Any], horizon: Horizon, request: PollRequest, polled: PolledPage, asked_at: float
     ) -> tuple[FetchedPage, list[MovedPage]]:
-        """Advance the read positions of partitions past a fetched page, and split the page by partition."""
         # Returned are the page with its payloads, and the parts to hand over to each partition.
         credit, cursors, asks, _, _, hi, sweep_plan, alone = request
         text, floors, rows, _, drawn, _ = polled
@@ -210,7 +203,7 @@ class FullReader:
     def _plan_sweep(
         self, partitions: list[Partition], cursors: list[Cursor], asks: list[ReadRequest], hi: int
     ) -> tuple[list[ReadRequest], Sweep | None]:
-        """Decide whether the next poll reads one range of ids instead of searching for each partition."""
+        # A sweep reads one range of ids instead of searching for each partition.
         # Returned are the asks, and the range scan (sweep) or None. A sweep serves all partitions if little is new.
         # Otherwise it serves partitions with a backlog, but none after a thin page. A swept partition may get more than
         # its share, within its window.

@@ -1,13 +1,9 @@
 """The listener: a connection that LISTENs for rings of the bell, and wakes the poller.
 
-A thread connects, and reconnects after each loss. The poller reads the notifications: while it waits (`wakeup`), at
-each step, and while its own statements fail. PostgreSQL keeps unread notifications, and once its queue is full no
-session can notify any more.
-
 A successful LISTEN does not prove that notifications arrive: behind a pooler, or with a `listen_dsn` of another
 database, none ever comes. So the poller sends a probe on its own connection, and does not sleep until the listener has
-heard the probe. A lost connection wakes the poller, which stays awake until a new one hears a probe. Nothing depends on
-a ring (⛨ DESIGN 4)."""
+heard the probe. After the loss of a connection the poller stays awake until a new connection hears a probe. Nothing
+depends on a ring (⛨ DESIGN 4)."""
 
 import threading
 from uuid import uuid4
@@ -28,10 +24,9 @@ JOIN_TIMEOUT = 1.0  # seconds
 
 
 class Listener:
-    """A thread with a database connection that listens for notifications of new events.
-
-    A probe (a notification to itself) tests the connection. Only the poller's thread uses this class, except for `_run`
-    and its callees. `is_hearing`: a probe has arrived, and the connection was not lost since."""
+    """A thread with a database connection that listens for notifications of new events, and connects again after each
+    loss. Only the poller's thread uses this class, except for `_run` and its callees. `is_hearing`: a probe (a test
+    notification) has arrived, and the connection was not lost since."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -52,14 +47,12 @@ class Listener:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread that listens for notifications."""
         # A second call, or a call after `stop`, does nothing.
         if self._thread is None and not self._ended.is_set():
             self._thread = threading.Thread(target=self._run, name="partbox-listener", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """Stop listening for notifications and end the thread."""
         # The wait for the thread is brief (`JOIN_TIMEOUT`), because a thread that still connects has nothing to finish.
         self._ended.set()
         self._close_asked.set()
@@ -68,6 +61,8 @@ class Listener:
 
     def read_notifications(self) -> None:
         """Read and handle all notifications that have arrived. Only the poller's thread may call this."""
+        # The poller does so while it waits (`wakeup`), at each step, and while its own statements fail. PostgreSQL
+        # keeps unread notifications, and once its queue is full no session can notify any more.
         # If the listening connection turns out to be lost, the listener's thread reconnects.
         conn = self._conn
         if conn is None:
@@ -106,10 +101,9 @@ class Listener:
         return called
 
     def handle_notification(self, payload: str) -> None:
-        """Handle one notification, and wake the poller if it concerns this process.
-
-        It is the awaited probe, or a ring for all, for one partition, for all sleepers (`RING_BACK`), or for a
-        changed plan or changed parked rows."""
+        """Handle one notification, and wake the poller if it concerns this process."""
+        # The notification is the awaited probe, or a ring for all, for one partition, for all sleepers (`RING_BACK`),
+        # or for a changed plan or changed parked rows.
         if payload == self._probe_awaited:
             self.is_hearing, self._is_loss_logged = True, False
             wakes = True
@@ -144,7 +138,7 @@ class Listener:
         return connect(dsn, lease=lease, pooler=pooler, name="partbox listener")
 
     def _serve(self, conn: WatchedConnection) -> None:
-        """Listen for notifications on `conn` until the connection fails or the listener stops."""
+        # The connection is used until it fails or the listener stops.
         # The poller reads the connection, and reports its errors.
         bell.listen(conn, self._settings.schema_name)
         self._close_asked.clear()

@@ -1,11 +1,7 @@
 """The log reader: decides for each step how the log is polled (⛨ DESIGN 4; the rules are in `partbox.protocol`).
 
-Partitions that are caught up are polled quickly. All are polled in full while some are behind. Partitions just claimed
-have a poll of their own.
-
-While a few are behind with a backlog that waits for handlers, the others go on by quick polls. All are then read in
-full every `FULL_READ_INTERVAL` seconds if that brings much, else when their credit is worth a poll (`Credit.is_worth`).
-"""
+Partitions that are caught up are polled quickly, and partitions just claimed have a poll of their own. All are polled
+in full while some are behind."""
 
 import time
 from collections.abc import Callable
@@ -34,10 +30,10 @@ FOLLOW_INTERVAL = 1.0
 
 
 class LogReader:
-    """The reader of new event records for the partitions of one process.
+    """The reader of new event records for the partitions of one process. Only the poller's thread uses it.
 
-    Only the poller's thread uses it. `waits_for_saves`: all partitions have a backlog, and enough of it is in memory.
-    `log_state`: the log at the last poll, or None if more may be readable."""
+    `waits_for_saves`: all partitions have a backlog, and enough of it is in memory. `log_state`: the log at the last
+    poll, or None if more may be readable."""
 
     def __init__(self, context: Context, payloads: PayloadFetcher) -> None:
         self._credits = context.engine.credits
@@ -108,8 +104,8 @@ class LogReader:
         return has_new or bool(groups.fresh)
 
     def _read_quickly(self, conn: Connection[Any], groups: PollGroups, look: IdleCheck | None) -> bool | None:
-        """Read the new records of partitions that are up to date with one cheap query. Return True if any came, None if
-        a full poll is necessary."""
+        # One cheap query reads the new records of the partitions that are up to date. The result is True if any came,
+        # and None if a full poll is necessary.
         # After None, all partitions must be read in full instead.
         has_new = False
         if look is None or not self._horizon.is_idle(look.fence.drawn, look.ended):
@@ -125,9 +121,8 @@ class LogReader:
         return has_new
 
     def _poll_quickly(self, conn: Connection[Any], groups: PollGroups) -> tuple[bool, IdleCheck] | None:
-        """Run the cheap query for new records. Return whether any came, with the poll's check for idleness.
-
-        It returns None if the page may be incomplete; no cursor has moved then."""
+        # The result tells whether any record came, and has the poll's check for idleness. It is None if the page may be
+        # incomplete; no cursor has moved then.
         shared, horizon = self._horizon.shared, self._horizon
         # Partitions are caught up only after they have read a shared page.
         assert shared is not None
@@ -149,7 +144,7 @@ class LogReader:
         return fetched is not None, IdleCheck(polled.fence, ended=False, up=polled.up)
 
     def _complete_page(self, conn: Connection[Any], groups: PollGroups, polled: QuickPage) -> FetchedPage | None:
-        """Add the large payloads that a quick poll left out of its page. Return None if memory has no room for them."""
+        # Large payloads that the quick poll left out are added. The result is None if memory has no room for them.
         rows, cap, clock, stats = polled.rows, len(polled.rows), polled.clock, polled.stats
         if not self._credits.reserve_page(groups.caught_up, rows):
             return None
@@ -163,7 +158,9 @@ class LogReader:
         return fetched if not fetched.ends else None
 
     def _is_full_read_due(self, groups: PollGroups) -> bool:
-        """Return True if all partitions should be read in full now, because some have fallen behind."""
+        # While a few partitions are behind with a backlog that waits for handlers, the others go on by quick polls. All
+        # are then read in full every `FULL_READ_INTERVAL` seconds if that brings much, else when their credit is worth
+        # a poll (`Credit.is_worth`).
         # A full read is due at once, unless each partition that is behind has a backlog, for which memory may have no
         # room.
         if not groups.behind or not groups.have_backlogs():
@@ -177,7 +174,7 @@ class LogReader:
         return waited > credit.patience or credit.is_worth(waited)
 
     def _advance_quiet(self, groups: PollGroups) -> None:
-        """Advance the saved read positions of partitions without new records now and then."""
+        # The saved cursors of partitions without new records are advanced now and then.
         # An old saved cursor keeps the purge from removing records.
         now, shared = time.monotonic(), self._horizon.shared
         if shared is not None and shared is not self._followed_page and now - self._followed_at > FOLLOW_INTERVAL:
@@ -206,7 +203,7 @@ class LogReader:
         return self._full.read_pages(conn, self._horizon, request, may_continue)
 
     def _check_idle(self, conn: Connection[Any]) -> IdleCheck:
-        """Ask the database whether any record may be new."""
+        # The database is asked whether any record may be new.
         # The answer also bounds the ids drawn so far, so that the shared page becomes settled without other traffic.
         look = idle_check.run(conn, self._schema, self._horizon.listed())
         self._horizon.add_fence(look.fence)

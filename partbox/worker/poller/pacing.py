@@ -21,10 +21,8 @@ OTHERS_PAUSE = 0.010
 
 
 class Pacer:
-    """The control of how long the poller pauses between two polls of the database.
-
-    It also controls the flag by which sleeping workers ask publishers for notifications. Any thread may call
-    `reset_pause` and `stop`; all else is for the poller's thread."""
+    """The control of the pause between two polls, and of the flag by which sleeping workers ask publishers for
+    notifications. Any thread may call `reset_pause` and `stop`; all else is for the poller's thread."""
 
     def __init__(self, context: Context) -> None:
         self.listener = Listener(context)
@@ -43,7 +41,6 @@ class Pacer:
         self._pause = self._settings.poll_busy
 
     def stop(self) -> None:
-        """Stop the thread that listens for notifications of new events."""
         self.listener.stop()
 
     def begin_session(self, conn: Connection[Any]) -> None:
@@ -122,7 +119,7 @@ class Pacer:
             self._doze.raised(sent_at, was_up=was_up)
 
     def _stay_awake(self, now: float) -> None:
-        """Poll without sleeping for a while, and request no notifications from publishers."""
+        # Polls go on without sleep for a while, and publishers are asked for no notifications.
         # None should be sent while the server's notification queue is filling up (⛨ DESIGN 4, I3).
         self._queue_full_until = now + QUEUE_FULL_PAUSE
         self._doze.lowered()
@@ -135,7 +132,7 @@ class Pacer:
             self._context.log("bell_lost", text, self._settings.poll_idle * 1000)
 
     def _set_sequence(self, conn: Connection[Any], sequence: int | None) -> None:
-        """Set the database sequence that stores the flag for notifications; None turns them off."""
+        # The sequence in the database stores the flag for notifications; None turns them off.
         # The sequence is also set for idle checks on `conn`.
         self._sequence = sequence
         if isinstance(conn, WatchedConnection):

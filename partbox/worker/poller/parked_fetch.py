@@ -1,8 +1,5 @@
-"""The parked reader: fetches the records of parked rows that may run now.
-
-Two kinds of rows come back: heads of blocked keys with the rows that may follow them, and due rows that block nothing.
-The engine decides whose turn it is (`engine.parked_scheduler`). Suspects are charged by the fenced save in autocommit,
-so the charge is committed before they run."""
+"""The parked reader: fetches the records of parked rows that may run now. Two kinds of rows come back: heads of blocked
+keys with the rows that may follow them, and due rows that block nothing."""
 
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -32,9 +29,8 @@ MAX_IN_MEMORY = 400
 
 
 class ParkedReader:
-    """A reader of events that were set aside (parked) in rows of their own and are due to run again.
-
-    Only the poller's thread uses it."""
+    """A reader of events that were set aside (parked) in rows of their own and are due to run again. Only the poller's
+    thread uses it. The engine decides whose turn it is (`engine.parked_scheduler`)."""
 
     def __init__(self, context: Context, payloads: PayloadFetcher, reports: EventReports) -> None:
         self._context = context
@@ -116,7 +112,7 @@ class ParkedReader:
     def _find_cancelled(
         self, conn: Connection[Any], stored: Sequence[StoredRow], bodies: Mapping[int, Row]
     ) -> set[int]:
-        """Return the ids of scheduled events that must not start because they are cancelled."""
+        # Returned are the ids of scheduled events that must not start because they are cancelled.
         # An event whose cancellation is about to commit counts as cancelled too.
         scheduled = (each.record_id for each in stored if each.state == RowState.SCHEDULED and each.record_id in bodies)
         cancelling = {id for id in scheduled if bodies[id][MAY_BE_CANCELLED]}
@@ -127,7 +123,8 @@ class ParkedReader:
     def _charge_suspects(
         self, conn: Connection[Any], me: UUID, suspects: Sequence[SuspectRow], bodies: Mapping[int, Row]
     ) -> dict[int, Verdict]:
-        """Count one more attempt for each event that may have killed its process, before it runs again."""
+        # One more attempt is counted for each event that may have killed its process, before the event runs again. The
+        # fenced save does this in autocommit, so the charge is committed first.
         # Returned are the verdicts on suspects without attempts left, by record id.
         with_body = [each for each in suspects if each.row.id in bodies]
         dead = {
@@ -150,7 +147,7 @@ class ParkedReader:
         return dead
 
     def _exhausted_verdict(self, suspect: SuspectRow, bodies: Mapping[int, Row]) -> Verdict | None:
-        """Return the outcome of an event whose process died at each allowed attempt, or None if an attempt is left."""
+        # The verdict is for an event whose process died at each allowed attempt. It is None if an attempt is left.
         row, endpoint = suspect.row, self._context.routes[bodies[suspect.row.id][ROUTE]]
         most = endpoint.handler.max_attempts
         return (
@@ -160,7 +157,7 @@ class ParkedReader:
     def _fetch_bodies(
         self, conn: Connection[Any], wanted: Sequence[tuple[int, int]], left: int
     ) -> tuple[dict[int, Row], set[int]]:
-        """Fetch the event records of parked rows, with at most `left` bytes of large payloads."""
+        # At most `left` bytes of large payloads are fetched.
         # Returned are the records by id, and the ids left out because their payloads did not fit.
         bodies = {row[ID]: row for row in records.bodies(conn, self._schema, wanted)}
         large = {row[LOG_POSITION] for row in list_incomplete(list(bodies.values()))}

@@ -1,8 +1,5 @@
-"""The payload fetcher: fetches large payloads that a poll leaves out, as many as the process may hold.
-
-A statement fetches at most `MAX_FETCH_BYTES` bytes, or one record. The limit is halved after a slow statement, and is
-one record after a cancelled one. A payload that does not come stays in the table: a page ends before its record, and so
-does a chain of parked rows."""
+"""The payload fetcher: fetches large payloads that a poll leaves out, as many as the process may hold. A payload that
+does not come stays in the table: a page ends before its record, and so does a chain of parked rows."""
 
 import time
 from collections import defaultdict
@@ -28,9 +25,7 @@ RecordKey = tuple[int, int]
 
 
 class PayloadFetcher:
-    """A fetcher of large event payloads, which polls leave out to limit memory.
-
-    Only the poller's thread uses it."""
+    """A fetcher of large event payloads, which polls leave out to limit memory. Only the poller's thread uses it."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -67,6 +62,8 @@ class PayloadFetcher:
 
     def fetch(self, conn: Connection[Any], wanted: Sequence[RecordKey], left: int) -> dict[RecordKey, Row | None]:
         """Fetch the complete records of the first `wanted` rows, as many as fit into `left` bytes."""
+        # A statement fetches at most `MAX_FETCH_BYTES` bytes, or one record. The limit is halved after a slow
+        # statement, and is one record after a cancelled one.
         # A record that no longer exists maps to None.
         if not wanted or left <= 0:
             return {}

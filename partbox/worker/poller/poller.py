@@ -2,9 +2,7 @@
 
 The poller owns the main connections of the process. If one is lost, all are closed, everything that was read is
 forgotten, and reading goes on from the *saved* cursors: after a server crash that lost a tail, ids and transaction ids
-are given out again, and nothing remembered about them holds. Only finished and running events are remembered, by id and
-event id, so that a plain reconnect starts nothing twice. A statement that fails on a live connection resets nothing,
-unless its error says that the session has lost a table or a privilege: then a new session begins, with all checks."""
+are given out again, and nothing remembered about them holds."""
 
 import threading
 import time
@@ -46,9 +44,8 @@ RECONNECT_PAUSES = (0.1, 2.0)
 # One class with all the parts that the thread moves, and with all that it remembers between two steps.
 @dataclass(eq=False)
 class Poller:
-    """The thread that reads new events and due retries from the database for one worker process.
-
-    It reads for the partitions of the process, new events and due parked events, and owns all parts that it drives."""
+    """The thread that reads new events and due retries from the database for one worker process. It owns all parts that
+    it drives."""
 
     context: Context
     sessions: SessionFactory
@@ -78,9 +75,7 @@ class Poller:
         self._thread = threading.Thread(target=self._run, name="partbox-poller", daemon=True)
 
     def start(self) -> None:
-        """Start the threads that read events and save progress.
-
-        They are the transactor (for transactional handlers, if there are any), the saver, and the poller."""
+        """Start the threads that read events, save progress and, if needed, run transactional handlers."""
         if self.transactor is not None:
             self.transactor.start()
         self.saver.start()
@@ -93,8 +88,7 @@ class Poller:
         self._wakeup.call()
 
     def end_transactions(self) -> bool:
-        """Stop the thread of transactional handlers after its current transaction. Return False if one was
-        abandoned."""
+        """Stop transactional handlers after the current transaction. Return False if a handler had to be abandoned."""
         # A handler that had to be abandoned still runs.
         return self.transactor is None or self.transactor.stop(1.0)
 
@@ -122,7 +116,8 @@ class Poller:
             self.context.signals.report_failure(error)
 
     def _try_session(self) -> None:
-        """Connect and read events until a connection is lost, and pause if the attempt failed."""
+        # A session lasts until a connection is lost. After a failed attempt there is a pause. Only finished and running
+        # events are remembered, by id and event id, so that a plain reconnect starts nothing twice.
         # `TransientSchemaError` is raised if it ends the first session.
         try:
             self._run_session()
@@ -152,6 +147,8 @@ class Poller:
 
     def begin_session(self, session: Session, *, checked: bool = False) -> None:
         """Check the database on new connections, and begin to read from the saved positions."""
+        # A statement that fails on a live connection resets nothing, unless its error says that the session has lost a
+        # table or a privilege: then a new session begins, with all checks.
         # `SchemaError` is raised unless it is the worker's schema, in its own cluster, and fully readable. The check is
         # skipped if an earlier session has `checked` this.
         schema = self.context.schema
@@ -186,7 +183,7 @@ class Poller:
             self.transactor.set_connection(session.effects or session.reading, self.ownership.me)
 
     def _pause_writers(self) -> None:
-        """Wait for writes in progress to end, and allow no more until a new connection is set."""
+        # Writes in progress end first. No more are allowed until a new connection is set.
         # The writes are the save in progress and a transaction that is about to commit.
         if self.transactor is not None:
             self.transactor.suspend()
@@ -246,7 +243,7 @@ class Poller:
         return time.monotonic() >= self._tick_at or self.ownership.is_replanned
 
     def _tick(self, conn: Connection[Any]) -> Collection[int]:
-        """Check which partitions this process owns, and plan the next check."""
+        # This checks which partitions the process owns, and plans the next check.
         # Returned are the partitions with a due parked row that blocks no later events.
         now, most = time.monotonic(), self._longest_pause()
         # Set both before the statement, so that they hold if it fails too.
@@ -277,7 +274,7 @@ class Poller:
             self._tick_at = min(self._tick_at, time.monotonic() + SHORTEST_TICK)
 
     def _may_continue(self) -> bool:
-        """Return True while no other task than reading the backlog needs the connection."""
+        # The result is True while no other task than reading the backlog needs the connection.
         # The poller was not woken, and no check, stop, parked event or permit is due.
         now = time.monotonic()
         if (
@@ -298,7 +295,7 @@ class Poller:
         return longest_tick(owned, self.context.settings.lease, calm=calm)
 
     def _wait(self, conn: Connection[Any], has_new: bool) -> None:
-        """Wait until the next step is due or the poller is woken."""
+        # The wait ends when the next step is due or the poller is woken.
         # Permits of rate-limited handlers that fall due meanwhile are given out.
         most = self._longest_pause()
         # The longest pause may have become shorter since the tick, if something has come.

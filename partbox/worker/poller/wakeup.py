@@ -1,7 +1,4 @@
-"""A wakeup: an event that one thread waits for together with a socket.
-
-The poller waits for calls from other threads and for rings on the listener's socket. A thread that read the socket and
-then woke the poller would cost each ring one more thread switch, and one more wait for the interpreter lock."""
+"""A wakeup: an event that one thread waits for together with a socket."""
 
 import selectors
 import socket
@@ -15,10 +12,8 @@ SELECTOR: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", sele
 
 
 class Wakeup:
-    """An event that any thread can set to wake one waiting thread, by means of a socket pair.
-
-    The pair is made at the first wait, so a worker that never starts opens nothing. This is not the flag of the bell,
-    which the server keeps."""
+    """An event that any thread can set to wake one waiting thread, by means of a socket pair. The pair is made at the
+    first wait, so a worker that never starts opens nothing. This is not the flag of the bell."""
 
     def __init__(self) -> None:
         # True if the poller was woken for another reason than room to read more, so it does not go on to the next page.
@@ -39,7 +34,6 @@ class Wakeup:
         self.set()
 
     def is_set(self) -> bool:
-        """Return True if the waiting thread was asked to wake since the last `clear`."""
         return self._set
 
     def set(self) -> None:
@@ -83,6 +77,8 @@ class Wakeup:
 
     def watch_socket(self, socket: int, on_readable: Callable[[], None]) -> None:
         """Call `on_readable` in the waiting thread whenever `socket` has data to read."""
+        # The poller waits for rings on the listener's socket in this way. If another thread read the socket and then
+        # woke the poller, each ring would cost one more thread switch, and one more wait for the interpreter lock.
         # This lasts until `unwatch_socket` is called.
         self.unwatch_socket()
         self._watched_socket, self._on_readable = socket, on_readable

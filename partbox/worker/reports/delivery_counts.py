@@ -1,8 +1,5 @@
-"""Counts of the events that one thread or task has delivered, until they are reported to observers.
-
-Counting costs a few dozen nanoseconds per event, so the clock is not read for each event. A handler that runs past the
-next check of the lease is noticed at that check. The counts are reported at the end of a turn, at most every
-`REPORT_INTERVAL` seconds, and before the thread waits for work, because a report costs as much as several events."""
+"""Counts of the events that one thread or task has delivered, until they are reported to observers. Counting costs a
+few dozen nanoseconds per event, so the clock is not read for each event."""
 
 import time
 from collections import defaultdict
@@ -19,9 +16,8 @@ REPORT_INTERVAL = 0.02  # seconds
 
 @dataclass(slots=True, eq=False)
 class Tally:
-    """Counts and durations of the events that one thread or task has delivered since its last report.
-
-    The events range from `oldest` to `last`. `last` began at `started`."""
+    """Counts and durations of the events that one thread or task has delivered since its last report. The events range
+    from `oldest` to `last`. `last` began at `started`."""
 
     # The first event, which the runner sets.
     oldest: DeliveredEvent | None = None
@@ -46,8 +42,9 @@ class Tally:
             self._report_at = began + REPORT_INTERVAL
 
     def end_slice(self) -> bool:
-        """Add the time of the runner's current time slice to its total. Return True if its delivery counts must be
-        reported now."""
+        """Add the seconds of the current time slice to the total. Return True if the counts must be reported now."""
+        # The counts are reported at the end of a turn, at most every `REPORT_INTERVAL` seconds, and before the thread
+        # waits for work, because a report costs as much as several events.
         now = time.monotonic()
         if self.last is not None and now - self.started < QUICK:
             self._newest, self.last = self.last[1], None
@@ -69,6 +66,7 @@ class Tally:
 
     def count_if_slow(self, endpoint: Endpoint, event: DeliveredEvent, started: float) -> None:
         """Record the duration of an event that was counted as quick but was slow."""
+        # A handler that runs past the next check of the lease is noticed at that check.
         # The event may have just ended.
         seconds = time.monotonic() - started
         if seconds >= QUICK and event is not self.timed:

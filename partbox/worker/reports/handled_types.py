@@ -17,10 +17,9 @@ RENEW_INTERVAL = 3_600.0
 
 
 class HandledTypes(ProcessNote):
-    """A database note of the event types that a process handles, written only if it ignores other types.
-
-    It replaces a row per ignored event: one row for each process, written before it reads, tells whether the process
-    that passed an event had a handler for it."""
+    """A database note of the event types that a process handles, written before the process reads, and only if it
+    ignores other types. The note tells whether a process that passed an event had a handler for it, without a row per
+    ignored event."""
 
     text = "which event types have a handler could not be noted, which is tried again: %s"
 

@@ -20,9 +20,8 @@ MAX_NAME_LENGTH = 100  # characters
 
 
 class LimitNotes(ProcessNote):
-    """A database note of the rate and concurrency limits of a process's handlers, and of waiting events.
-
-    It lists limits in force, and declared limits that were lifted."""
+    """A database note of the rate and concurrency limits of a process's handlers, and of waiting events. It lists
+    limits in force, and declared limits that were lifted."""
 
     text = "what waits for its turn could not be noted, which is tried again: %s"
 

@@ -12,9 +12,8 @@ BRAKE_TEXT = (
 
 
 class LoadReport:
-    """The reporter of a process's load, and of partitions that stop reading because of too many failed events.
-
-    Such a partition has too many parked records, so it reads nothing new. Only the poller's thread uses this class."""
+    """The reporter of a process's load, and of partitions that read nothing new because they have too many parked
+    records (failed events). Only the poller's thread uses this class."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -30,9 +29,9 @@ class LoadReport:
             self._context.observers.loaded(self.measure_load())
 
     def measure_load(self) -> Load:
-        """Return the current load of this process, such as records in memory and running handlers.
-
-        It has the records in memory and their bound, lanes (queues of one key), running handlers, and partitions."""
+        """Return the current load of this process, such as records in memory and running handlers."""
+        # The load has the records in memory and their bound, lanes (queues of one key), running handlers, and
+        # partitions.
         load = self._credits.load()
         return Load(load.records, load.bound, load.lanes, len(self._scheduler.list_handling()), load.partitions)
 

@@ -22,9 +22,8 @@ log = logging.getLogger("partbox.worker")
 
 
 class EventReports:
-    """The reporter of event outcomes to observers and to the log.
-
-    Any thread may use it, but never while it holds the engine's lock."""
+    """The reporter of event outcomes to observers and to the log. Any thread may use it, but never while it holds the
+    engine's lock."""
 
     def __init__(self, observers: Observers, routes: Routes[Endpoint]) -> None:
         self._observers = observers

@@ -30,9 +30,8 @@ MAX_TEXT_LENGTH = 200  # characters
 
 
 class ProcessNote(ABC):
-    """Base class for facts about a worker process that operators read in the database.
-
-    A fact is measured every `interval` seconds, and written when it has changed."""
+    """Base class for facts about a worker process that operators read in the database. A fact is measured every
+    `interval` seconds, and written when it has changed."""
 
     text: str
     """The message that is logged if writing fails, with a placeholder for the error."""
@@ -54,9 +53,8 @@ class ProcessNote(ABC):
         self._me, self._last_noted = me, None if self._was_noted else ()
 
     def refresh(self, conn: Connection[Any]) -> None:
-        """Write the note to the database if it is due and its content has changed.
-
-        It is due when its interval is over. Errors are logged, unless the connection is closed."""
+        """Write the note to the database if its interval is over and its content has changed. Errors are logged, unless
+        the connection is closed."""
         now = time.monotonic()
         if self._me is None or now < self._looked_at + self._interval:
             return
@@ -83,9 +81,7 @@ HandlerRun = tuple[float, Lane, DeliveredEvent]
 
 
 class LongRuns(ProcessNote):
-    """A database note of the handlers of a process that have been running for long.
-
-    The longest comes first."""
+    """A database note of the handlers of a process that have been running for long, the longest first."""
 
     text = "which handlers run for long could not be noted, which is tried again: %s"
 
@@ -137,9 +133,8 @@ class _SinkTotals:
 
 
 class TrafficObserver(Observer):
-    """An observer that sums up the messages, retries and errors of each sink.
-
-    One thread per sink writes its sums, and any thread may read them."""
+    """An observer that sums up the messages, retries and errors of each sink. One thread per sink writes its sums, and
+    any thread may read them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._totals: dict[str, _SinkTotals] = {}
@@ -170,9 +165,7 @@ class TrafficObserver(Observer):
             found.error, found.since = why, since
 
     def list_totals(self) -> list[SinkTraffic]:
-        """Return the totals of each sink, such as messages sent, retries, and the current error.
-
-        They are messages sent and in flight, retries, seconds, and the current error with its age."""
+        """Return each sink's messages sent and in flight, retries, seconds, and current error with its age."""
         found, now = [], self._clock()
         for sink, each in self._totals.copy().items():
             failing = None if (error := each.error) is None else max(0.0, now - each.since)

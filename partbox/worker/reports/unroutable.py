@@ -22,9 +22,7 @@ MAX_NAMED_TYPES = 20
 
 
 class FirstSeen:
-    """A bounded set that tells whether an event is the first of its kind.
-
-    Each kind is thereby warned of once. Any thread may use it."""
+    """A bounded set that tells whether an event is the first of its kind. Any thread may use it."""
 
     def __init__(self) -> None:
         self._seen: set[Any] = set()
@@ -50,9 +48,7 @@ class FirstSeen:
 
 
 class UnroutableWarning(FirstSeen):
-    """A function that logs a warning for the first event of each type that has no handler.
-
-    Any thread may use it."""
+    """A function that logs a warning for the first event of each type that has no handler. Any thread may use it."""
 
     def __init__(self, subscription: str, registered: Sequence[Row], policy: str) -> None:
         self._subscription = subscription
@@ -61,7 +57,6 @@ class UnroutableWarning(FirstSeen):
         super().__init__()
 
     def __call__(self, event: DeliveredEvent) -> None:
-        """Log a warning that `event` has no handler, if it is the first event of its type."""
         if not self.is_first(event.event_type[:MAX_TYPE_LENGTH]):
             return
         last = "; further types are not named" if self.is_full else ""
@@ -77,9 +72,7 @@ class UnroutableWarning(FirstSeen):
 
 
 class NewerVersionWarning(FirstSeen):
-    """A logger of warnings about events whose version is newer than the event class in this process.
-
-    It warns for the first event of each type and version."""
+    """A logger of warnings about the first event of each type and version newer than the event class in use."""
 
     def warn(self, event: DeliveredEvent, error: BaseException, handler: str, verdict: Verdict | None) -> None:
         """Log that an event's version is newer than the event class in this process, and the consequence."""

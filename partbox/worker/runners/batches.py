@@ -1,8 +1,5 @@
-"""Run batch handlers: gather events of several lanes into one list, call the handler once, settle each event.
-
-A list takes only events that are waiting now, from any number of lanes. Nothing waits for a list to fill up. An event
-that failed before, or that may have killed a process, runs in a list of its own. So the event that makes its list fail
-is found without taking others with it."""
+"""Run batch handlers: gather waiting events of any number of lanes into one list, call the handler once, settle each
+event. Nothing waits for a list to fill up."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -25,9 +22,7 @@ from partbox.worker.runners.settlement import Settlement
 
 
 class BatchRunner:
-    """The part of a worker process that calls batch handlers with lists of events.
-
-    All runner threads and the event loop share one object."""
+    """The part of a worker process that calls batch handlers. Runner threads and the event loop share one object."""
 
     def __init__(self, engine: Engine, runner: LaneRunner, settlement: Settlement) -> None:
         self._engine = engine
@@ -61,7 +56,8 @@ class BatchRunner:
         return others
 
     def _gather_batch(self, lane: Lane, endpoint: Endpoint) -> tuple[list[ListPart], list[Lane]]:
-        """Collect the list of waiting events for the next call of a batch handler."""
+        # An event that failed before, or that may have killed a process, runs in a list of its own. So the event that
+        # makes its list fail is found without taking others with it.
         # The events come from the head of `lane`, then from other lanes. The result is the parts of the list (none if
         # the first event may not run now) and the other lanes that gave events.
         size = endpoint.handler.max_size or 1
@@ -92,7 +88,7 @@ class BatchRunner:
         return slices, others
 
     def _take_from_head(self, lane: Lane, endpoint: Endpoint, most: int) -> list[ListPart]:
-        """Take up to `most` events of one handler from the head of the lane."""
+        # At most `most` events of the handler are taken.
         # Each event gets the checks of a single event. The part ends before an event of another handler, before an
         # event that must run alone unless it is the first, and before an event that was read after the partition was
         # read anew (another incarnation).
@@ -172,7 +168,7 @@ class BatchRunner:
         result: BaseException | Deferral,
         seconds_each: float | None = None,
     ) -> list[Verdict | None]:
-        """Record the failure or refusal of a whole list of events. Return the decision for each event."""
+        # The result has the decision for each event.
         # The first event of each key is judged by `result`. For later events of the key no attempt is counted: they are
         # held if the first event blocks its key, otherwise ready again. The circuit breaker counts one failure for the
         # list, that of its first event.

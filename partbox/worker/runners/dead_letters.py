@@ -1,12 +1,7 @@
 """Call the dead-letter hook and the target of `--dead-to` for each dead event, at least once.
 
-The row of a dead event keeps a due time until all targets have returned. So they are called again after a crash or an
-error. The row itself stays in any case.
-
-A thread of its own makes one call at a time; an `async def` hook runs in the event loop of the handlers while the
-thread waits. A call may take as long as the handler of the event. After that it has failed: an async hook is cancelled,
-a sync hook is abandoned with its thread, and a new thread makes the next call. Once `MAX_ABANDONED` calls are
-abandoned, a worker process ends and is replaced. An application makes no further call until one of them returns."""
+The row of a dead event stays, and keeps a due time until all targets have returned. So they are called again after a
+crash or an error. A thread of its own makes one call at a time, which may take as long as the handler of the event."""
 
 import asyncio
 import logging
@@ -45,9 +40,8 @@ MAX_ABANDONED = 8  # calls that were given up and have not returned
 
 
 class HookTarget(NamedTuple):
-    """A function that the worker calls with each dead event (an event that is not tried again).
-
-    It also has the name of that function in logs and metrics."""
+    """A function that the worker calls with each dead event (an event that is not tried again), and the name of that
+    function in logs and metrics."""
 
     name: str
     call: Callable[..., Any]
@@ -55,9 +49,7 @@ class HookTarget(NamedTuple):
 
 @dataclass(eq=False)
 class _HookCall:
-    """One call of a dead-letter hook for one dead event.
-
-    `is_ended` is True once the call has returned or was given up."""
+    """One call of a hook for one dead event. `is_ended` is True once the call has returned or was given up."""
 
     dead_letter: DeadLetter
     target: HookTarget
@@ -70,7 +62,6 @@ class _HookCall:
 
     @property
     def sink_name(self) -> str:
-        """The name of this dead-letter hook in the metrics of sinks."""
         return DEAD_LETTERS + self.target.name
 
 
@@ -84,9 +75,8 @@ def list_hook_targets(handlers: Handlers, dead_to: str | None) -> list[HookTarge
 
 
 class DeadLetters:
-    """The part of a worker process that calls dead-letter hooks with dead events.
-
-    One thread of the process calls the hooks. The poller's thread watches for calls that take too long."""
+    """The part of a worker process that calls dead-letter hooks with dead events. One thread of the process calls the
+    hooks. The poller's thread watches for calls that take too long."""
 
     def __init__(
         self, context: Context, targets: Sequence[HookTarget], loop: EventLoop, traffic: TrafficObserver
@@ -133,6 +123,9 @@ class DeadLetters:
 
     def check_overdue(self) -> None:
         """Log a slow call of a dead-letter hook, and give the call up after its timeout."""
+        # The call has failed then: an async hook is cancelled, a sync hook is abandoned with its thread, and a new
+        # thread makes the next call. Once `MAX_ABANDONED` calls are abandoned, a worker process ends and is replaced.
+        # An application makes no further call until one of them returns.
         # The poller's thread calls this.
         call = self._call
         if call is None or call.is_ended:
@@ -159,8 +152,7 @@ class DeadLetters:
                 )
 
     def stop(self, until: float) -> None:
-        """Stop calling dead-letter hooks. Wait for the current call until `until` (monotonic seconds), then give it
-        up."""
+        """Stop calling dead-letter hooks. Give up the current call if it lasts beyond `until` (monotonic seconds)."""
         # The hooks are called again later for the event of a call that was given up.
         self._stopped = True
         self._wakeups.put(None)
@@ -215,7 +207,8 @@ class DeadLetters:
         return call, failed
 
     def _call_hook(self, call: _HookCall) -> BaseException | None:
-        """Call a dead-letter hook with a dead event. Return the error of an async hook."""
+        # An `async def` hook runs in the event loop of the handlers while this thread waits. The error of an async hook
+        # is returned.
         # The hook also gets the text of the event's error if it takes two arguments.
         hook, event, error = call.target.call, call.dead_letter.event, call.dead_letter.error
         make = partial(hook, event, error) if takes(hook, 2) else partial(hook, event)
@@ -226,7 +219,7 @@ class DeadLetters:
         return None
 
     def _note_end(self, call: _HookCall, failed: BaseException | None, *, leaves_thread: bool = False) -> bool:
-        """Record that a call of a dead-letter hook has ended. Return False if that is recorded already."""
+        # The result is False if the end of the call is recorded already.
         # `leaves_thread`: the call was given up together with its thread.
         with self._end_lock:
             if call.is_ended:
@@ -242,7 +235,7 @@ class DeadLetters:
         return True
 
     def _abandon(self, call: _HookCall) -> bool:
-        """Give up a call of a dead-letter hook. Return False if the call has already ended."""
+        # The result is False if the call has already ended.
         # The thread of the call is given up too. An async hook is cancelled.
         given_up = self._note_end(call, _timeout_error(call.timeout), leaves_thread=True)
         if given_up and call.future is not None:
@@ -262,7 +255,7 @@ class DeadLetters:
 
 
 async def _await_hook(make: Callable[[], Awaitable[object]], timeout: float) -> BaseException | None:  # noqa: ASYNC109  it bounds the hook
-    """Await an async dead-letter hook for at most `timeout` seconds. Return its error or None."""
+    # The hook may take at most `timeout` seconds. The result is its error or None.
     # The error is not raised, because it must not end the event loop.
     limit = asyncio.timeout(timeout)
     try:

@@ -1,10 +1,7 @@
 """Run the handlers of ready lanes, in threads or in an event loop.
 
-A runner takes lanes from the engine, runs their events in turn and reports which lanes have ended. If the next event of
-a lane has an `async def` handler, the lane goes on in the event loop, and with a transactional handler in the thread
-for transactions, while the runner takes other lanes. Threads are started on demand. A runner without a lane waits for a
-wakeup; the engine sends one for each runner that must look again (`engine.scheduler`). If all handlers are async, tasks
-of the event loop take lanes as runner threads do (`AsyncRunners`)."""
+A runner takes lanes from the engine, runs their events in turn and reports which lanes have ended. A runner without a
+lane waits for a wakeup; the engine sends one for each runner that must look again (`engine.scheduler`)."""
 
 import asyncio
 import threading
@@ -124,10 +121,9 @@ class AsyncRunners:
 
 
 class RunnerSetup(NamedTuple):
-    """The shared objects and settings that the threads and tasks which run events need.
-
-    They are the queue that chooses the next lane (the events of one key), the event loop, and the seconds of a time
-    slice. `shared_lanes` allows new events of all keys of a partition to wait in one shared lane."""
+    """The objects that are shared by the threads and tasks that run events: the queue that chooses the next lane (the
+    events of one key), the event loop, and the seconds of a time slice. `shared_lanes` allows new events of all keys of
+    a partition to wait in one shared lane."""
 
     queue: RunQueue
     loop: EventLoop
@@ -181,11 +177,8 @@ class Dispatcher:
             wakes.run, wakes.hire, self._scheduler.can_watch = partial(self._wakeups.put, None), self._hire, True
 
     def join(self, until: float) -> bool:
-        """Wait until `until` (monotonic seconds) for all handlers to end, then cancel the async handlers.
-
-        Return False if some still run.
-
-        The event loop goes on until `close`."""
+        """Wait until `until` (monotonic seconds) for all handlers to end, then cancel the async handlers. Return False
+        if some still run. The event loop goes on until `close`."""
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
         cancelled = self._loop.cancel(max(0.0, until - time.monotonic()))
@@ -218,8 +211,7 @@ class Dispatcher:
         return running
 
     def run_time_slice(self, lanes: list[Lane]) -> list[Lane]:
-        """Run the events of `lanes` in this thread for at most one time slice. Return the lanes that the caller must
-        end."""
+        """Run events of `lanes` in this thread for one time slice. Return the lanes that the caller must end."""
         # Each lane holds the events of one key.
         return self._run_slice(lanes, self._settlement.reports.tally())
 
@@ -235,7 +227,7 @@ class Dispatcher:
         return ended
 
     def _run_lanes(self, lanes: list[Lane], run: LaneRun) -> list[Lane]:
-        """Run the events of several lanes until the time slice is over. Return the lanes that the caller must end."""
+        # The lanes that the caller must end are returned when the time slice is over.
         # The lanes run one after another. The time is checked at each start of a handler.
         ended: list[Lane] = []
         for at, lane in enumerate(lanes, start=1):
@@ -276,7 +268,7 @@ class Dispatcher:
         return lanes
 
     def _watch_shared_lanes(self) -> bool:
-        """Watch queues that hold events of several keys, and split a queue if its running event blocks others."""
+        # A shared lane holds events of several keys. It is split if its running event blocks others.
         # The checks are made at short intervals. The result is True once this runner is woken, and False if nothing has
         # blocked others for `MAX_IDLE_CHECKS` checks. A check that woke up in time got the interpreter at once, so the
         # handlers wait and do not compute.
@@ -300,7 +292,8 @@ class Dispatcher:
         return False
 
     def _hand_over(self, lane: Lane, endpoint: Endpoint, tally: Tally | None) -> list[Lane]:
-        """Run the next event of a lane in the thread or loop that its handler needs. Return the lanes to end."""
+        # The next event of the lane is for another thread or for the event loop, while this runner takes other lanes.
+        # The lanes that the caller must end are returned.
         # The handler needs this thread, the event loop, or the thread for transactions. No lanes are returned if the
         # event loop ends them.
         if tally is not None:
@@ -326,7 +319,7 @@ class Dispatcher:
         return [lane, *others]
 
     async def _run_lane_async(self, lane: Lane, endpoint: Endpoint) -> None:
-        """Run the events of a lane (queue of one key) in the event loop, then end the lane."""
+        # The events of the lane run in the event loop, then the lane is ended.
         # If the loop itself is ended, the lane stays open: its cancelled events are not done, and its partition is not
         # released.
         others: list[Lane] = []

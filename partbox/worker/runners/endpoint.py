@@ -40,11 +40,10 @@ OUTCOME_TYPES = (type(None), Done, RetryAfter, Dead, Deferral, BaseException)
 
 
 class RunKind(Enum):
+    """The ways to run events of a handler: in a thread, in the event loop, in lists, in a database transaction, or one
+    event per start permission under a rate or concurrency limit."""
+
     # By the runner of the lane.
-    """The ways to run events of a handler, such as in a thread, in the event loop or in lists.
-
-    Other ways are a database transaction, and one event per start permission under a rate or concurrency limit."""
-
     SYNC = "sync"
     # In the event loop.
     ASYNC = "async"
@@ -57,9 +56,8 @@ class RunKind(Enum):
 
 
 class Endpoint:
-    """A registered handler as one worker process calls it, with its interceptors and its circuit breaker.
-
-    Any thread may use it.
+    """A registered handler as one worker process calls it, with its interceptors and its circuit breaker. Any thread
+    may use it.
 
     `first_step` calls the handler, or runs an async handler up to its first suspension. `is_plain` is True if an event
     whose handler returned None needs nothing more than to be recorded as done. `run_kind` is the kind of the handler,
@@ -122,9 +120,8 @@ class Endpoint:
         self.context: Callable[[], Context] = context.copy
 
     def call(self, given: Any) -> object:
-        """Call the handler with an event or a list. An async handler runs only up to its first await that waits.
-
-        It runs in a new copy of its context of context variables."""
+        """Call the handler with an event or a list. An async handler runs only up to its first await that waits."""
+        # The handler runs in a new copy of its context of context variables.
         return run_in_context(self.context(), self.first_step, given)
 
     def set_run_kind(self, kind: RunKind) -> None:
@@ -137,9 +134,8 @@ class Endpoint:
 
     @property
     def is_uneventful(self) -> bool:
-        """True if a success of the handler need not be recorded or reported.
-
-        Its circuit breaker has no failures, and no observer follows single events."""
+        """True if a success of the handler need not be recorded or reported."""
+        # That is so if the circuit breaker has no failures, and no observer follows single events.
         return not (self._circuit.has_failures or self._hears_each)
 
     def refusal(self, now: float) -> Deferral | None:
@@ -172,11 +168,11 @@ class Endpoint:
     def judge(
         self, event: DeliveredEvent, result: object, started: float | None = None, *, counts_failure: bool = True
     ) -> Verdict | None:
-        """Decide by the handler's result if an event is retried, deferred or dead. Return None if it is done.
-
-        `result` is the value that the handler returned, or the error that it raised. `started` is in monotonic seconds.
-        With `counts_failure` False the circuit does not count a failure, because another event of the list has counted
-        it. Never raises, not even for a result whose own methods raise."""
+        """Decide by the handler's result if an event is retried, deferred or dead. Return None if it is done. `result`
+        is the value that the handler returned, or the error that it raised. `started` is in monotonic seconds. Never
+        raises, not even for a result whose own methods raise."""
+        # With `counts_failure` False the circuit does not count a failure, because another event of the list has
+        # counted it.
         return self._judge_traced(
             event, result, started, partial(self._judge_result, event, result, started, counts_failure=counts_failure)
         )
@@ -251,7 +247,6 @@ class Endpoint:
         return self._circuit.wait(now) * random.uniform(*WAIT_SPREAD)
 
     def _judge_by_policy(self, event: DeliveredEvent, error: BaseException) -> tuple[Verdict | None, Advice]:
-        """Decide the next state of a failed event by `on_error` and the retry policy only."""
         # The circuit breaker is not asked. The advice of `on_error` is returned too.
         advice = self._ask_on_error(event, error)
         verdict = judge(self.handler, event.attempt - 1, error, self._limit, advice)
@@ -283,7 +278,7 @@ class Endpoint:
         return advice
 
     def _is_event_fault(self, error: BaseException, verdict: Verdict) -> bool:
-        """Return True if the error is caused by this event alone, and not by an outage."""
+        # The result is True if the error is caused by this event alone, and not by an outage.
         # Then it says nothing about the handling of other events.
         most = self.handler.max_attempts
         exhausted = most is not None and verdict.attempts >= most
@@ -305,7 +300,6 @@ class Endpoint:
             self._log_circuit("circuit_open", text, type(error).__name__, error)
 
     def _note_outcome(self, outcome: object, started: float | None) -> None:
-        """Record a success of the handler in its circuit breaker."""
         # RetryAfter counts neither as success nor as failure, because it may hide an error.
         if isinstance(outcome, RetryAfter):
             self.note_undecided(started)
@@ -318,7 +312,7 @@ class Endpoint:
                 self._report_closed("the circuit of %s is closed again")
 
     def _note_event_fault(self, event: DeliveredEvent, started: float | None) -> None:
-        """Tell the circuit breaker that the event itself caused the failure, not an outage."""
+        # The event itself has caused the failure, not an outage.
         # A probe that fails so says nothing about the downstream service.
         if not self._circuit.is_open or started is None:
             return

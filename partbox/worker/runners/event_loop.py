@@ -1,8 +1,7 @@
 """Run `async def` handlers in an event loop, in a thread of its own or the application's (`loop_hosts`).
 
-A handler runs in the task that runs its lane, and may cancel that task or raise SystemExit. In a loop of its own it may
-also cancel all tasks, stop the loop, or end a task by SystemExit. Only `EventLoop.cancel`, or an application that ends
-its loop, ends the task of a lane. Any other cancellation is an error of the handler in which it arrives."""
+A handler runs in the task that runs its lane. Only `EventLoop.cancel`, or an application that ends its loop, ends that
+task. Any other cancellation is an error of the handler in which it arrives."""
 
 import asyncio
 import threading
@@ -33,9 +32,8 @@ CLOSE_TIMEOUT = 2.0  # seconds for the close of one client
 
 @dataclass(slots=True, eq=False)
 class Suspended:
-    """The coroutine of an async handler that waits, and the future that it waits for.
-
-    The coroutine has run up to its first suspension. `context` is set by the function that ran the first step."""
+    """The coroutine of an async handler that waits, and the future that it waits for. The coroutine has run up to its
+    first suspension. `context` is set by the function that ran the first step."""
 
     coroutine: Any
     waiting: Any
@@ -53,6 +51,8 @@ def run_in_context(context: Context, function: Callable[..., object], *given: An
 
 def begin_handler(handler: Callable[..., Any], *given: Any) -> object:
     """Run an async handler until it first waits. Return Suspended, or the value or error if it never waits."""
+    # The handler may cancel the task or raise SystemExit. In a loop of its own it may also cancel all tasks, stop the
+    # loop, or end a task by SystemExit.
     # The handler runs in the task of its lane. Most handlers that do not wait end here, without a round of the event
     # loop.
     try:
@@ -127,10 +127,8 @@ Set before each handler begins, because `asyncio.current_task` costs as much as 
 
 
 class EventLoop:
-    """The event loop in which a worker process runs its async handlers.
-
-    It is a loop in a thread of its own, or the loop lent by the application. Errors of handlers are returned as values.
-    """
+    """The event loop in which a worker process runs its async handlers: a loop in a thread of its own, or the loop lent
+    by the application. Errors of handlers are returned as values."""
 
     def __init__(self, new_loop: NewLoop = asyncio.new_event_loop) -> None:
         self._host: ThreadLoop | ApplicationLoop = ThreadLoop(new_loop)
@@ -206,10 +204,9 @@ class EventLoop:
     @staticmethod
     @coroutine
     def run_rest(suspended: Suspended, timeout: float | None, task: Any) -> Generator[Any, Any, object]:
-        """Run a waiting handler to its end. Return its value or error, a TimeoutError after `timeout` seconds.
-
-        It raises only if the task must end. Most handlers have no timeout, so this is a generator: each wait then
-        goes through one coroutine less."""
+        """Run a waiting handler to its end. Return its value or error, a TimeoutError after `timeout` seconds. Raises
+        only if the task must end."""
+        # Most handlers have no timeout, so this is a generator: each wait then goes through one coroutine less.
         result: object
         try:
             result = (
@@ -228,10 +225,9 @@ class EventLoop:
         return result
 
     def cancel(self, patience: float = 0.0) -> bool:
-        """Wait `patience` seconds for async handlers to end, then cancel them. Return True if some were left.
-
-        It also returns True if the event loop is blocked or does not run. A handler that resists cancellation is
-        left behind."""
+        """Wait `patience` seconds for async handlers to end, then cancel them. Return True if some were left, or if the
+        event loop is blocked or does not run."""
+        # A handler that resists cancellation is left behind.
         if not self._host.is_alive:
             return self._cancel_later()
         try:
@@ -248,7 +244,7 @@ class EventLoop:
         self._host.end(blocked=self._blocked)
 
     def _run_and_wait(self, function: Callable[[], Coroutine[Any, Any, T]], patience: float) -> T:
-        """Run a coroutine in the event loop and wait for its result. Raise TimeoutError if the loop is blocked."""
+        # TimeoutError is raised if the loop is blocked.
         # A loop that has ended gives TimeoutError too. The coroutine is started again if a handler cancels all tasks.
         until = time.monotonic() + patience
         while not self._host.ended:
@@ -262,7 +258,7 @@ class EventLoop:
         raise TimeoutError
 
     def _cancel_later(self) -> bool:
-        """Ask all handler tasks to cancel when their stopped event loop goes on. Return True if there are any."""
+        # The event loop is stopped, so the tasks are cancelled when it goes on. The result is True if there are any.
         for task in (tasks := list(self._tasks)):
             ending_tasks.add(task)
             self._host.call(task.cancel)
@@ -322,7 +318,7 @@ async def await_undisturbed(wait: Awaitable[Any]) -> None:
 
 
 async def _uncancel(task: asyncio.Task[Any]) -> None:
-    """Undo a handler's cancellation of its task, so that the next handler in the task does not receive it."""
+    # A handler has cancelled its task. The next handler in the task must not receive the cancellation.
     if must_end(task):
         return
     while task.cancelling():

@@ -28,9 +28,7 @@ Handoff = tuple[Endpoint, Suspended | None]
 
 @dataclass(slots=True, eq=False)
 class LaneRun:
-    """One time slice of a thread or task, in which it runs events of several keys.
-
-    The events are in the lanes that it took.
+    """One time slice of a thread or task, in which it runs events of the lanes (queues of one key) that it took.
 
     `ends` is in monotonic seconds, `lease_checked_at` in Unix seconds. `tally` counts deliveries, or is None if nothing
     reads them. Only handlers of `kind` are run. `has_waited` is True once a handler has suspended, so that other tasks
@@ -45,9 +43,8 @@ class LaneRun:
 
 
 class LaneRunner:
-    """The code that runs events of the same key, one handler call after another.
-
-    A lane is the queue of events of one key. All runner threads and the event loop of a process share one object."""
+    """The code that runs the events of a lane (the queue of events of one key), one handler call after another. All
+    runner threads and the event loop of a process share one object."""
 
     def __init__(self, engine: Engine, routes: Routes[Endpoint], slot: Slot, settlement: Settlement) -> None:
         self._engine = engine
@@ -65,9 +62,8 @@ class LaneRunner:
         return LaneRun(ends, self._trusted_at, tally, kind, latest_end=latest_end)
 
     def begin_single_run(self, tally: Tally | None) -> LaneRun:
-        """Return a time slice that ends after one event.
-
-        It is for a lane that holds a permit to run one event of a rate- or concurrency-limited handler."""
+        """Return a time slice that ends after one event."""
+        # The slice is for a lane that holds a permit to run one event of a rate- or concurrency-limited handler.
         return self.begin_run(0.0, tally, RunKind.LIMITED)
 
     def has_permit(self, lane: Lane) -> bool:
@@ -87,13 +83,11 @@ class LaneRunner:
         return self.next([], tally)
 
     def run(self, lane: Lane, run: LaneRun) -> Handoff | None:  # noqa: PLR0915
+        """Run the events of a lane (queue of one key) until the time slice is over, the lane is empty, or an event
+        needs another runner. Return None in the first two cases, an endpoint (handler) and None if the next event is
+        for another kind of handler, and an endpoint and Suspended if the async handler of the current event waits."""
         # Long, because `next_event`, the call and `Settlement.settle_result` are inlined here. Most events go through
         # nothing else, and one more call for each event is measurable.
-        """Run the events of a lane (queue of one key) until the time slice is over or the lane is empty.
-
-        It also ends if an event needs another runner. The result is None at the end. It is an endpoint (handler) and
-        None if the next event is for another kind of handler. It is an endpoint and Suspended if the async handler
-        of the current event waits."""
         partition, routes, only_route, tally, claim = (
             lane.partition,
             self.routes,
@@ -226,8 +220,7 @@ class LaneRunner:
         return self.routes[event.route].kind is RunKind.TRANSACTIONAL
 
     def next_event(self, lane: Lane, run: LaneRun) -> NextEvent | None:
-        """Begin the next event of the lane. Return it with its handler, or None at the end of the lane or time
-        slice."""
+        """Begin the next event of the lane. Return it and its handler, or None at the end of the lane or slice."""
         # The handler is an endpoint.
         partition, outcomes = lane.partition, self._outcomes
         remembered = partition.resumption.remembered
@@ -256,7 +249,7 @@ class LaneRunner:
         return None
 
     def _check_lease(self, lane: Lane, run: LaneRun) -> bool:
-        """Return True if the worker still owns its partitions, so that another handler may start."""
+        # The result is True if the worker still owns its partitions, so that another handler may start.
         # If the handler before was slow, it is added to the delivery counts.
         tally, event = run.tally, lane.current
         if tally is not None:

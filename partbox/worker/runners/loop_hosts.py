@@ -1,11 +1,7 @@
 """Hosts of the event loop for async handlers: a loop in its own thread, or the loop of the application.
 
 The worker is a guest in the application's loop: a worker cancels only its own tasks and never stops the loop. All
-runner tasks together get one time slice in each round of the loop, then the other tasks have their turn.
-
-An application that cancels all tasks of its loop is ending, as `asyncio.run` does at its end. The runner tasks end too
-then, and charge no event. A guard task, which only waits and is unknown to others, shows that this has happened
-(`_loop_guards`). A task that a handler cancels, which any handler can do to its own task, goes on."""
+runner tasks together get one time slice in each round of the loop, then the other tasks have their turn."""
 
 import asyncio
 import sys
@@ -39,6 +35,9 @@ _loop_guards: WeakKeyDictionary[asyncio.Task[Any], asyncio.Task[None]] = WeakKey
 
 def must_end(task: asyncio.Task[Any] | None) -> bool:
     """Return True if the task was cancelled by the worker or the application, and not by a handler."""
+    # An application that cancels all tasks of its loop is ending, as `asyncio.run` does at its end. The runner tasks
+    # end too then, and charge no event. A guard task, which only waits and is unknown to others, shows that this has
+    # happened (`_loop_guards`). A task that a handler cancels, which any handler can do to its own task, goes on.
     # Then the task must end. The application cancels all tasks of the event loop.
     if task in ending_tasks:
         return True
@@ -58,9 +57,8 @@ def loop_factory(library: Literal["asyncio", "uvloop"]) -> NewLoop:
 
 
 class ThreadLoop:
-    """An event loop for async handlers in a thread of its own, which starts with the first call.
-
-    Its methods may be called by any thread."""
+    """An event loop for async handlers in a thread of its own, which starts with the first call. Any thread may call
+    its methods."""
 
     is_shared = False
     """True if the loop also runs tasks other than handlers."""
@@ -77,7 +75,6 @@ class ThreadLoop:
 
     @property
     def is_alive(self) -> bool:
-        """True if the thread of this event loop has started and not ended."""
         return self._thread is not None and self._thread.is_alive()
 
     def prepare(self) -> None:
@@ -109,9 +106,7 @@ class ThreadLoop:
         return None
 
     def call_next(self) -> None:
-        """Wake the next task that waits for a time slice.
-
-        Called in the event loop by a runner that has waited."""
+        """Wake the next task that waits for a time slice. Called in the event loop by a runner that has waited."""
 
     def end(self, *, blocked: bool) -> None:
         """Stop the event loop and end its thread, after all its handlers have ended."""
@@ -157,10 +152,8 @@ class ThreadLoop:
 
 
 class ApplicationLoop:
-    """The application's own event loop, in which async handlers run.
-
-    The loop runs in this thread. Handlers see the context variables that are set here. It has the same methods as
-    `ThreadLoop`."""
+    """The application's own event loop, in which async handlers run, with the methods of `ThreadLoop`. It runs in the
+    thread that creates this object, and handlers see the context variables of that moment."""
 
     is_shared = True
 
@@ -224,7 +217,6 @@ class ApplicationLoop:
         return self._slice_end
 
     def next_slice(self) -> "asyncio.Future[None] | None":
-        """Return the future to await before the next time slice, or None if the slice may begin at once."""
         # Waiting runners are queued. The first runner is woken when a slice may begin. It wakes the next, which runs if
         # a handler of the first runner waits before the slice is over.
         if not self._is_slice_over():
@@ -275,13 +267,10 @@ class ApplicationLoop:
 
 
 def _exit_with_loop(loop: asyncio.AbstractEventLoop, outermost_frame: Callable[[], FrameType]) -> None:
+    """End this forked child process when its async handler returns to the event loop."""
     # All loops of asyncio itself have it.
-    """End this forked child process when its async handler returns to the event loop.
-
-    `outermost_frame` returns the frame that the loop called.
-
-    The ready queue of a loop in Python can be cleared. uvloop's cannot, so with uvloop the process ends when that frame
-    returns or waits."""
+    # `outermost_frame` returns the frame that the loop called. The ready queue of a loop in Python can be cleared.
+    # uvloop's cannot, so with uvloop the process ends when that frame returns or waits.
     ready = getattr(loop, "_ready", None)
     if ready is not None:
         ready.clear()

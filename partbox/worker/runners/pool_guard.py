@@ -1,13 +1,7 @@
 """Refuse connection pools that are used from the loop of the handlers and from another event loop.
 
 The connections of an async pool belong to the loop that opened them, and the pool is made for one thread. If two loops
-use it, a request and a handler may share one connection and so one transaction, or the process crashes.
-
-`guard_pools` patches the method by which each library gives out a connection, once per process and only if handlers are
-`async def` and have a loop of their own: in the application's loop they may use its pools. A pool that exists when a
-worker starts in a running loop belongs to that loop. Any other pool belongs to the loop that uses it first. The loop of
-handlers is refused pools of other loops, and other loops are refused pools of handlers. Loops of the application are
-not guarded against each other."""
+use it, a request and a handler may share one connection and so one transaction, or the process crashes."""
 
 import asyncio
 import gc
@@ -42,6 +36,11 @@ _owner_loops: WeakKeyDictionary[Any, asyncio.AbstractEventLoop] = WeakKeyDiction
 
 def guard_pools(other_loop: asyncio.AbstractEventLoop | None = None) -> None:
     """Make async connection pools raise an error when they are used from two event loops."""
+    # The method by which each library gives out a connection is patched, once per process and only if handlers are
+    # `async def` and have a loop of their own: in the application's loop they may use its pools. A pool that exists
+    # when a worker starts in a running loop belongs to that loop. Any other pool belongs to the loop that uses it
+    # first. The loop of handlers is refused pools of other loops, and other loops are refused pools of handlers. Loops
+    # of the application are not guarded against each other.
     # This covers the pool libraries imported so far. Pools that exist already belong to `other_loop`.
     kinds = []
     for module, (name, method) in POOLS.items():

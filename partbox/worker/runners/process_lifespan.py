@@ -27,10 +27,8 @@ ANSWER_TIMEOUT = 1.0  # seconds for a loop to begin a call, and for a cancelled 
 
 
 class ProcessLifespan:
-    """The runner of the application's startup and shutdown code in one worker process.
-
-    The code is the lifespan, a generator that opens and closes the state of handlers. `state` receives the yielded
-    value; `error` is the error that leaving it raised."""
+    """The runner of the application's startup and shutdown code (its lifespan, a generator) in one worker process.
+    `state` receives the yielded value; `error` is the error that leaving it raised."""
 
     def __init__(self, lifespan: Lifespan | None, loop: EventLoop, state: ProcessState) -> None:
         self._lifespan = lifespan
@@ -98,7 +96,7 @@ class ProcessLifespan:
         log_event(log, "lifespan_waits", text, self._lifespan.label, seconds, where, seconds=round(seconds, 1))
 
     def _line_of(self, error: BaseException) -> int:
-        """Return the line number in the lifespan function at which the error was raised."""
+        # The result is the number of the line in the lifespan function at which the error was raised.
         # If none of its lines raised the error, it is the function's first line.
         assert self._lifespan is not None
         code, trace = innermost(self._lifespan.call).__code__, error.__traceback__
@@ -121,14 +119,10 @@ class _RunningLifespan:
         raise NotImplementedError
 
     def give_up(self) -> None:
-        """Cancel the lifespan before it has reached its yield. Do nothing if it is sync.
-
-        A sync lifespan cannot be ended."""
+        """Cancel the lifespan before it has reached its yield. Do nothing if it is sync, as that cannot be ended."""
 
     def leave(self, timeout: float) -> bool:
-        """Run the lifespan after its yield. Return False if it takes longer than `timeout` seconds.
-
-        Its error is raised."""
+        """Run the lifespan after its yield, and raise its error. Return False if it takes over `timeout` seconds."""
         raise NotImplementedError
 
     def _wait_for(self, entry: "Future[Any]", report: Callable[[float, int | None], None]) -> Any:

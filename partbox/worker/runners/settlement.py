@@ -1,9 +1,7 @@
 """Settle events: the one way from the result of a handler to the state of its event.
 
 The steps are: refuse, call, judge, settle, report. Sync, async, batch and transactional handlers differ only in the
-call. The circuit may refuse the event before the call. After the call the endpoint judges the result, the engine
-records the verdict (`engine.outcomes`), and observers are notified. An event that is plainly done skips all this,
-because its lane records it."""
+call. An event that is plainly done skips all this, because its lane records it."""
 
 import asyncio
 import threading
@@ -22,10 +20,8 @@ from partbox.worker.runners.pool_guard import shared_loops
 
 
 class Settlement:
-    """The part of a worker process that decides and records the outcome of each event.
-
-    It judges the result of a handler, updates the engine and notifies observers. Runner threads, the event loop and the
-    transactor's thread use it."""
+    """The part of a worker process that decides and records the outcome of each event. Runner threads, the event loop
+    and the transactor's thread use it."""
 
     def __init__(self, engine: Engine, reports: EventReports) -> None:
         self._engine = engine

@@ -1,9 +1,8 @@
 """Watch running handlers: publish since when they run, log slow handlers, give up overdue handlers.
 
-The event loop cancels async handlers that are over their timeout. A sync handler cannot be cancelled, nor can an async
-handler that blocks the loop or resists. Then the event is parked and the attempt is charged, the process releases all
-other partitions and exits, and the supervisor replaces it. An embedded worker only logs, because the application must
-not end."""
+The event loop cancels async handlers that are over their timeout. If a handler cannot be cancelled, the event is parked
+and the attempt is charged, the process releases all other partitions and exits, and the supervisor replaces it. An
+embedded worker only logs, because the application must not end."""
 
 import logging
 import time
@@ -29,10 +28,9 @@ CHECK_INTERVAL = 0.02  # seconds between two checks; the poller steps up to a th
 
 @dataclass(eq=False)
 class HandlerTimeouts:
-    """A watch that finds slow handlers and handlers over their timeout in one process.
-
-    The poller's thread calls it between its steps. `abandoned_partitions` are partitions with handlers that were given
-    up. `is_replaceable` is True if a supervisor replaces this process when it exits."""
+    """A watch for slow and overdue handlers of a process, which the poller's thread calls between its steps.
+    `abandoned_partitions` have handlers that were given up. `is_replaceable`: a supervisor replaces the process if it
+    exits."""
 
     _engine: Engine
     _routes: Routes[Endpoint]
@@ -48,6 +46,7 @@ class HandlerTimeouts:
 
     def check_overdue(self) -> None:
         """Log slow handlers, and give up handlers that run over their timeout."""
+        # A sync handler cannot be cancelled, nor can an async handler that blocks the loop or resists.
         # Nothing is done if the last check was less than `CHECK_INTERVAL` ago.
         now = time.monotonic()
         if now - self._checked_at < CHECK_INTERVAL:

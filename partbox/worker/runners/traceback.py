@@ -68,7 +68,7 @@ def _is_partbox_error(error: BaseException) -> bool:
 
 
 def _format_chain(error: BaseException, limit: int) -> str:
-    """Return the traceback text of an error and its causes, in at most `limit` characters."""
+    # At most `limit` characters are returned.
     # The causes come first, as far as they fit. The result is "" if there are no frames.
     texts: list[str] = []
     seen: set[int] = set()

@@ -1,6 +1,4 @@
-"""Run one transaction of transactional handlers, from its first event to the commit.
-
-The save is the last statement (DESIGN 6)."""
+"""Run one transaction of transactional handlers, from its first event to the commit."""
 
 import time
 from contextlib import suppress
@@ -38,9 +36,7 @@ MAX_CONFLICTS = 2
 
 
 class GoneError(Error):
-    """The error that a handler's transaction does not exist any more.
-
-    The handler ended the transaction or its connection broke."""
+    """The error that a transaction is gone, because a handler ended the transaction or its connection broke."""
 
     def __init__(self, event: DeliveredEvent, result: object) -> None:
         self.pair: RecordIdentity = event.identity
@@ -51,15 +47,8 @@ class GoneError(Error):
 
 
 class Blame:
-    """The search for the event that made a transaction of several events fail.
-
-    Only the transactor's thread uses it.
-
-    Any event may be the cause of an error at the commit (a deferred constraint), or of an error from a changed session.
-    Then its events run one by one until one of them fails again, and that event is charged. The same holds for a
-    handler that ends the transaction or closes the connection. A connection that breaks is an event's error only if it
-    breaks twice in a row while the same event runs. Other events may also cause a lock timeout, a deadlock or a
-    serialization failure, so the event runs again without them before it is charged."""
+    """The search for the event that made a transaction of several events fail. Its events run one by one until one of
+    them fails again, and that event is charged. Only the transactor's thread uses this class."""
 
     def __init__(self) -> None:
         self._single_runs = 0  # the number of events that run one at a time
@@ -69,9 +58,8 @@ class Blame:
         self._broke_at: RecordIdentity | None = None
 
     def event_limit(self, event_limit: int) -> int:
-        """Return the maximum number of events for the next transaction.
-
-        It is at most `event_limit`, or 1 while events run one by one to find the cause of a failure."""
+        """Return the maximum number of events for the next transaction, which is at most `event_limit`."""
+        # The maximum is 1 while events run one by one to find the cause of a failure.
         return 1 if self._single_runs else event_limit
 
     def take_error(self, event: DeliveredEvent) -> BaseException | None:
@@ -81,6 +69,8 @@ class Blame:
 
     def spare_event(self, event: DeliveredEvent, error: BaseException, *, has_others: bool) -> bool:
         """Return True if other events may have caused the error, so that the event runs again without blame."""
+        # Other events may cause a lock timeout, a deadlock or a serialization failure, so the event runs again without
+        # them before it is charged.
         # `has_others`: its transaction has other events that are done, and holds their locks.
         state = sqlstate_of(error)
         if has_others:
@@ -100,16 +90,17 @@ class Blame:
                 self._tries.pop(pair, None)
 
     def note_lost(self, conn: Connection[object], error: GoneError) -> None:
-        """Record that a handler left no transaction behind.
-
-        Its event is charged with the error, unless the connection broke; then only if it breaks twice in a row
-        during the same event."""
+        """Record that a handler left no transaction behind."""
+        # The handler has ended the transaction or closed the connection, and its event is charged with the error. A
+        # connection that breaks is an event's error only if it breaks twice in a row while the same event runs.
         if not conn.broken or self._broke_at == error.pair:
             self._errors_to_charge[error.pair] = RuntimeError(str(error))
         self._broke_at = error.pair
 
     def note_failure(self, pairs: list[RecordIdentity], error: Error, *, saved: bool) -> None:
         """Record that a transaction of the given events failed at its end."""
+        # Any event may be the cause of an error at the commit (a deferred constraint), or of an error from a changed
+        # session. Then the events run one by one.
         # `saved`: it failed after the delivery positions were saved, at the commit. Handlers have caused a failure at
         # the commit. An earlier failure is theirs too, unless the server was the reason.
         if not saved and (not isinstance(error, DatabaseError) or isinstance(error, OperationalError)):
@@ -143,9 +134,8 @@ def sqlstate_of(raised: BaseException) -> str | None:
 
 
 class HandledEvent(NamedTuple):
-    """An event that has run in a transaction, with its handler and outcome.
-
-    The outcome is a verdict and a result. `seconds` is None if the handler did not run."""
+    """An event that has run in a transaction, with its handler, verdict and result. `seconds` is None if the handler
+    did not run."""
 
     event: DeliveredEvent
     endpoint: Endpoint
@@ -155,9 +145,7 @@ class HandledEvent(NamedTuple):
 
 
 class TransactionParts(NamedTuple):
-    """The objects that all transactions of transactional handlers in a process share.
-
-    They are the context, the runner, the reports and the search for failing events."""
+    """The objects that all transactions of transactional handlers in a process share."""
 
     context: Context
     runner: LaneRunner
@@ -166,9 +154,8 @@ class TransactionParts(NamedTuple):
 
 
 class Transaction:
-    """A database transaction that runs handlers, saves the delivery positions and commits.
-
-    `open_transaction` is its state in the engine."""
+    """A database transaction that runs handlers, saves the delivery positions and commits. `open_transaction` is its
+    state in the engine."""
 
     def __init__(self, parts: TransactionParts, open_transaction: OpenTransaction) -> None:
         self._parts = parts
@@ -201,6 +188,7 @@ class Transaction:
 
     def run(self, effects: Effects, event_limit: int) -> None:
         """Run up to `event_limit` events in a transaction, save the delivery positions, and commit."""
+        # The save is the last statement (DESIGN 6).
         # The error of anything that prevents the commit is raised.
         until = time.monotonic() + MAX_SECONDS
         with effects.transaction():
@@ -238,7 +226,7 @@ class Transaction:
 
     @staticmethod
     def _find_end_error(effects: Effects, event: DeliveredEvent, result: object) -> Exception:
-        """Return the error for an event whose handler has committed the transaction."""
+        # The handler of the event has committed the transaction.
         # A new transaction is begun first. GoneError is raised if the transaction is lost. After such a commit the
         # earlier events are done for good, and the new transaction saves them.
         gone = GoneError(event, result)
@@ -247,7 +235,7 @@ class Transaction:
         return RuntimeError(f"{gone}: it has committed it, and what it did until then stays")
 
     def _put_back_spared(self, endpoint: Endpoint, lane: Lane, event: DeliveredEvent, error: BaseException) -> bool:
-        """Put an event back in its queue if other events may have caused its error. Return True if so."""
+        # The result is True if other events may have caused the error, and the event was put back in its queue.
         # The error is not counted, and the event's changes are rolled back. An event that is parked (set aside in a
         # row) is not put back.
         if not self._parts.blame.spare_event(event, error, has_others=self._holds_locks):

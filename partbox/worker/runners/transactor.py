@@ -43,10 +43,8 @@ _EFFECTS_CLASSES = {
 
 
 class EffectsByKind:
-    """The objects that run a process's transactional handlers, one for each kind of transaction in use.
-
-    The objects are `Effects`, created anew for each database session. The transactor's thread uses them. The poller's
-    thread uses `check` and `needs_lent_conn`."""
+    """The objects (`Effects`) that run transactional handlers, one for each kind of transaction, created anew for each
+    database session. The transactor's thread uses them. The poller's thread uses `check` and `needs_lent_conn`."""
 
     def __init__(self, context: Context, kinds: Collection[TransactionKind], loop: EventLoop) -> None:
         self._context = context
@@ -67,9 +65,7 @@ class EffectsByKind:
             each.check(reading)
 
     def of(self, kind: TransactionKind, session: WatchedConnection) -> Effects:
-        """Return the object that runs transactions of this kind in a database session.
-
-        It is an `Effects` object, created at the first call."""
+        """Return the `Effects` object for this kind and database session, created at the first call."""
         if session is not self._session:
             self.close()
             self._session = session
@@ -105,9 +101,8 @@ def _load_class(kind: TransactionKind) -> type[Effects]:
 
 
 class Transactor:
-    """The thread that runs handlers in database transactions, one transaction after another.
-
-    The poller gives and takes away its connection."""
+    """The thread that runs handlers in database transactions, one transaction after another. The poller gives and takes
+    away its connection."""
 
     def __init__(self, parts: TransactionParts, kinds: Collection[TransactionKind], loop: EventLoop) -> None:
         self._parts = parts
@@ -248,7 +243,7 @@ class Transactor:
             self._context.log("transaction_hook_failed", text, type(error).__name__, error, trace=error)
 
     def _handle_failure(self, transaction: Transaction, effects: Effects | None, error: Error | CalledOffError) -> None:
-        """Log the failure of a transaction and find the event that caused it."""
+        # The failure is logged, and the event that caused it is searched for.
         # The saved delivery positions (cursors) are then read again, unless the poller does so already.
         events, text = len(transaction.handled_events), "a transaction of %s failed, which runs again: %s"
         self._context.log("transaction_failed", text, counted(events, "event"), error, events=events)

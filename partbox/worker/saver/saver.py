@@ -1,14 +1,9 @@
 """The saver thread: it saves cursors and parked rows, and releases partitions.
 
-One fenced call saves everything there is, by the save rule. If an outage parks more rows at once than a statement could
-write within a lease, several calls follow each other, each for whole partitions. If this process has lost one of the
-partitions, nothing is written (⛨ DESIGN 5), and the call is sent again without them.
-
-A save starts no sooner than 50 ms after the last one, and after 25 times the duration of the quicker of the last two
-(D1). An open transaction anywhere in the database keeps old row versions alive, which makes each save slower than the
-one before. A save of few events, or of many partitions with little progress each, waits up to 200 ms for more, unless
-the poller or an urgent change waits for it. A save that releases partitions starts as soon as they are quiet, after 10
-ms or the duration of the last save, because nobody handles their events meanwhile."""
+One fenced call saves everything there is, by the save rule. A save starts no sooner than 50 ms after the last one, and
+after 25 times the duration of the quicker of the last two (D1): an open transaction anywhere in the database keeps old
+row versions alive, which makes each save slower than the one before. A save that releases partitions starts as soon as
+they are quiet, after 10 ms or the duration of the last save, because nobody handles their events meanwhile."""
 
 import threading
 import time
@@ -46,10 +41,8 @@ MAX_ROWS = 5_000
 
 
 class Saver:
-    """The thread that saves progress to the database: which events are done, and which failed.
-
-    It saves the progress of handled events, and parked events. The poller sets its connection, and removes it when a
-    connection is lost."""
+    """The thread that saves progress to the database: which events are done, and which failed. The poller sets its
+    connection, and removes it when a connection is lost."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -91,9 +84,7 @@ class Saver:
         self._thread.join()
 
     def set_connection(self, conn: Connection[Any] | None, me: UUID | None) -> None:
-        """Set the database connection and instance id for saving progress; None suspends saving.
-
-        They are set once the save in progress is over."""
+        """Set the connection and instance id to save with, once the save in progress is over. None suspends saving."""
         # A save holds the lock while it uses the connection.
         with self._conn_lock:
             self._conn, self._me, self._unsent = conn, me, []
@@ -112,9 +103,7 @@ class Saver:
             self._signals.report_failure(error)
 
     def _tick(self) -> None:
-        """Show the supervisor, in shared memory, that the saving thread is alive.
-
-        It is also recorded if the thread can save."""
+        # The slot in shared memory shows the supervisor that this thread is alive, and when it was last able to save.
         self._slot[SAVE_TICK] = now = boottime()
         if self._is_healthy:
             self._slot[SAVED_AT] = now
@@ -180,6 +169,9 @@ class Saver:
 
     def save(self, conn: Connection[Any], me: UUID) -> float:
         """Save all unsaved progress as instance `me`. Return the seconds that the server took."""
+        # If an outage parks more rows at once than a statement could write within a lease, several calls follow each
+        # other, each for whole partitions. If this process has lost one of the partitions, nothing is written (⛨ DESIGN
+        # 5), and the call is sent again without them.
         # Partitions lost to others are reported and left out. The rest of a full or failed call is kept for the next
         # one. While the thread runs, only it may call this.
         waiting = self._gather()
@@ -216,7 +208,7 @@ class Saver:
         return self._engine.saves.gather(time.monotonic())
 
     def _advance_idle(self, now: float) -> None:
-        """Save the read positions of partitions without new events, once a minute."""
+        # The read positions of partitions without new events are saved once a minute.
         # Old saved cursors hold back pruning and purge.
         if now < self._advance_at:
             return
@@ -227,6 +219,8 @@ class Saver:
 
 def save_delay(unsaved: UnsavedWork, enough: int) -> float:
     """Return the seconds to wait for more progress before a save, or 0 to save now."""
+    # A save of few events, or of many partitions with little progress each, waits up to 200 ms for more, unless the
+    # poller or an urgent change waits for it.
     # A save costs a statement and about 170 bytes of WAL per partition, which `enough` finished records are worth.
     if unsaved.is_urgent:
         return 0.0

@@ -1,7 +1,5 @@
-"""Transactions on an async connection of psycopg, in the event loop of async handlers.
-
-The connection belongs to this module. The transactor's thread submits each step to the loop and waits for the step. The
-call of a handler with its savepoint is one step."""
+"""Transactions on an async connection of psycopg, in the event loop of async handlers. The transactor's thread submits
+each step to the loop and waits for the step. The call of a handler with its savepoint is one step."""
 
 import asyncio
 import contextvars
@@ -34,9 +32,7 @@ LOOP_ENDED = "the event loop of handlers has ended, or the worker is ending"
 
 
 class LoopCalls:
-    """A bridge by which a thread runs coroutines in the event loop and waits for each.
-
-    The transactor's thread uses it, for one coroutine at a time."""
+    """A bridge by which the transactor's thread runs coroutines in the event loop, and waits for each in turn."""
 
     def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
@@ -86,9 +82,7 @@ class LoopCalls:
 
 
 class AsyncPsycopgEffects(PsycopgEffects):
-    """The transactions of async handlers with `transactional=True`, on an async psycopg connection.
-
-    The handlers run in the event loop."""
+    """The transactions of async handlers with `transactional=True`, on an async psycopg connection."""
 
     needs_lent_conn: ClassVar[bool] = False
     conn: WatchedAsyncConnection  # type: ignore[assignment]
@@ -159,9 +153,7 @@ class AsyncPsycopgEffects(PsycopgEffects):
 
 
 async def open_connection(context: Context, session: WatchedConnection) -> WatchedAsyncConnection:
-    """Open the async psycopg connection on which a worker's transactional handlers run.
-
-    It belongs to the running event loop."""
+    """Open the async psycopg connection of a worker's transactional handlers, in the running event loop."""
     lease, pooler = context.settings.lease, context.settings.pooler or session.pooled
     return await connect_async(context.dsn(), lease=lease, pooler=pooler, name="partbox effects")
 

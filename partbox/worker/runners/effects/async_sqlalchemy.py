@@ -1,8 +1,8 @@
 """Transactions of SQLAlchemy on an async connection of psycopg, in the event loop of async handlers.
 
-SQLAlchemy's async side is its sync side in a greenlet that awaits the driver. The transaction works in the same way: it
-runs in a greenlet like a sync transaction, except that handlers and driver calls are awaited. The transactor's thread
-waits for the whole transaction, because submitting each step took a tenth of the time of an event."""
+SQLAlchemy's async side is its sync side in a greenlet that awaits the driver, and so is a transaction here. The
+transactor's thread waits for the whole transaction, because submitting each step took a tenth of the time of an
+event."""
 
 import asyncio
 import contextvars

@@ -1,7 +1,5 @@
-"""Transactions of Django: `transaction.atomic()` on Django's own connection to the outbox's database.
-
-Handlers receive no connection, because models use that connection by themselves. Writes on other connections of Django
-are refused."""
+"""Transactions of Django: `transaction.atomic()` on Django's own connection to the outbox's database. Handlers receive
+no connection, because models use this connection by themselves. Writes on other connections are refused."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -30,9 +28,7 @@ from partbox.worker.runners.event_loop import EventLoop
 
 
 class DjangoEffects(Effects):
-    """The transactions of handlers with `transactional="django"`, on Django's own database connection.
-
-    The connection is to the outbox's database."""
+    """The transactions of handlers with `transactional="django"`, on Django's connection to the outbox's database."""
 
     needs_lent_conn: ClassVar[bool] = False
     _deadline: Deadline
@@ -208,9 +204,8 @@ def connection() -> Any:
 
 
 def _check(django: Any, reading: Conn) -> None:
-    """Raise SettingsError if a Django connection does not suit transactional handlers.
-
-    It must use psycopg 3 and autocommit, and be in the same database as the worker's connection `reading`."""
+    # The Django connection must use psycopg 3 and autocommit, and be in the same database as the worker's connection
+    # `reading`.
     if not isinstance(django.connection, psycopg.Connection):
         kind = type(django.connection).__module__.partition(".")[0]
         raise SettingsError(

@@ -32,18 +32,15 @@ from partbox.worker.runners.event_loop import EventLoop
 
 
 class NotDone(Exception):
-    """An internal signal that a handler did not complete its event.
-
-    It makes the savepoint of the event roll back."""
+    """An internal signal that a handler did not complete its event, so that the event's savepoint is rolled back."""
 
 
 class Effects:
-    """The interface by which the worker runs handlers in database transactions of one library.
+    """The interface by which the transactor's thread runs handlers in transactions of psycopg, SQLAlchemy or Django.
 
-    The library is psycopg, SQLAlchemy or Django. The transactor's thread runs one transaction after another. `conn` is
-    psycopg's connection below the library. `session` is a connection of the worker's session: the lent connection if
-    `needs_lent_conn`. `loop` runs async handlers. Errors of the transaction itself are psycopg's, even below another
-    library."""
+    `conn` is psycopg's connection below the library. `session` is a connection of the worker's session: the lent
+    connection if `needs_lent_conn`. `loop` runs async handlers. Errors of the transaction itself are psycopg's, even
+    below another library."""
 
     needs_lent_conn: ClassVar[bool] = True
     """True if the transactions use a connection that the poller lends, else they have their own."""
@@ -64,9 +61,7 @@ class Effects:
 
     @classmethod
     def check(cls, reading: Conn) -> None:
-        """Raise SettingsError if transactions would run in another database than the outbox's.
-
-        `reading` is a connection to the outbox's database."""
+        """Raise SettingsError if transactions would run in another database than that of the connection `reading`."""
 
     def transaction(self) -> AbstractContextManager[object]:
         """Hold a database transaction open during a with block. Commit at its end, roll back on an error."""
@@ -78,9 +73,8 @@ class Effects:
 
     @property
     def is_intact(self) -> bool:
-        """True if the handler has neither committed nor rolled back the transaction.
-
-        It is read after the handler and its savepoint have ended."""
+        """True if the handler has neither committed nor rolled back the transaction."""
+        # This is read after the handler and its savepoint have ended.
         return self.conn.info.transaction_status == TransactionStatus.INTRANS
 
     def drive(self, run: Callable[[], object]) -> None:
@@ -162,9 +156,7 @@ class Effects:
         return ()
 
     def interrupt(self) -> None:
-        """Cancel a transactional handler that awaits something. Any thread may call this.
-
-        The cancellation ends the handler's task for good."""
+        """Cancel a transactional handler that awaits something, and its task for good. Any thread may call this."""
 
     def go_idle(self) -> None:
         """Release the connections that are not needed while no event waits."""
@@ -174,9 +166,7 @@ class Effects:
 
 
 class PsycopgEffects(Effects):
-    """The transactions of sync handlers with `transactional=True`, on a psycopg connection.
-
-    One message releases the savepoint of an event and sets the next."""
+    """The transactions of sync handlers with `transactional=True`, on a psycopg connection."""
 
     begin_script: ClassVar[bytes] = BEGIN_WITH_SAVEPOINT
     end_prefix: ClassVar[bytes] = RELEASE + b"; "
@@ -200,7 +190,6 @@ class PsycopgEffects(Effects):
             raise
 
     def kept_script(self) -> bytes:
-        """Return the SQL script to run after a handler has completed an event.
-
-        It releases the savepoint, restores the session's settings, and sets the next savepoint."""
+        """Return the SQL script to run after a handler has completed an event."""
+        # One message releases the savepoint, restores the session's settings, and sets the next savepoint.
         return b"%b; %b; %b" % (RELEASE, self.habits.kept, SAVEPOINT)

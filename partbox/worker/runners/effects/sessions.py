@@ -1,9 +1,7 @@
 """SQLAlchemy sessions for transactional handlers: one per event, joined to the savepoint of the event.
 
-A session begins within its savepoint. There it is flushed and its `before_commit` hooks are called. The session stays
-open until the COMMIT of the whole transaction, after which its `after_commit` hooks are called, or its `after_rollback`
-hooks after a rollback. Calls that would end the transaction are refused. Everything here is SQLAlchemy's synchronous
-side, which an AsyncSession has too."""
+A session begins within its savepoint, where it is flushed and its `before_commit` hooks are called. It stays open until
+the whole transaction ends. Then its `after_commit` or its `after_rollback` hooks are called."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,9 +18,7 @@ TRAILING_SCRIPT = "partbox_behind"
 
 
 class HandlerSession:
-    """A mixin for SQLAlchemy sessions of handlers that refuses to end the transaction.
-
-    It also binds everything to one connection."""
+    """A mixin for SQLAlchemy sessions on one connection, which refuses calls that would end the transaction."""
 
     bind: Any
 
@@ -68,10 +64,9 @@ def guard_class(kind: Any) -> Any:
 
 
 class JoinedSession:
-    """A SQLAlchemy session that runs one event's handler inside a savepoint.
-
-    Its session transaction stays open until the connection's transaction ends. `trailing_script` holds statements that
-    follow the release of the savepoint in the same message."""
+    """A SQLAlchemy session that runs one event's handler inside a savepoint. Its session transaction stays open until
+    the connection's transaction ends. `trailing_script`: statements that follow the release of the savepoint in the
+    same message."""
 
     trailing_script = b""
 
@@ -127,8 +122,8 @@ class JoinedSession:
             Session.close(self.session)
 
     def call_rollback_hooks(self) -> None:
-        # Forget the savepoint that the session was joined to, which was released long ago.
         """Call the session's `after_rollback` hooks and close the session."""
+        # Forget the savepoint that the session was joined to, which was released long ago.
         # The connection's transaction was rolled back before.
         self._transaction._connections.clear()
         self._roll_back()
@@ -144,6 +139,7 @@ class JoinedSession:
 @contextmanager
 def join_session(sql_conn: Connection, session: Session) -> Iterator[JoinedSession]:
     """Hold a SQLAlchemy session in a savepoint during a with block. An error undoes its changes."""
+    # An AsyncSession has a synchronous side, which is joined in the same way.
     # The savepoint is set on `sql_conn`. The end of the block releases it.
     joined = JoinedSession(sql_conn, session)
     try:

@@ -29,9 +29,7 @@ SINGLE_CONN_OPTIONS: Final[dict[str, Any]] = {"poolclass": StaticPool, "pool_res
 
 
 class SqlalchemyEffects(Effects):
-    """The transactions of sync handlers with `transactional="sqlalchemy"`.
-
-    They run through SQLAlchemy on a connection that the worker lends."""
+    """The transactions of sync handlers with `transactional="sqlalchemy"`, on a connection that the worker lends."""
 
     def __init__(self, context: Context, session: WatchedConnection, loop: EventLoop) -> None:
         super().__init__(context, session, loop)
@@ -146,12 +144,10 @@ def build_engine(conn: Any) -> Engine:
 
 
 def send_plain_savepoints(engine: Engine, run: Callable[[bytes], object]) -> None:
-    """Make a SQLAlchemy engine send its savepoint statements as plain text, without compiling them.
-
-    SQLAlchemy would compile each of them, because no two are alike.
-
-    `run` executes a script past SQLAlchemy: the release of an event's savepoint with the statements after it, each of
-    which would otherwise cost a cursor of psycopg and a result."""
+    """Make a SQLAlchemy engine send its savepoint statements as plain text, without compiling them."""
+    # SQLAlchemy would compile each of them, because no two are alike. `run` executes a script past SQLAlchemy: the
+    # release of an event's savepoint with the statements after it, each of which would otherwise cost a cursor of
+    # psycopg and a result.
 
     def send(command: str, on: Connection, savepoint: str) -> None:
         trailing_script: bytes | None = on.info.get(TRAILING_SCRIPT)
