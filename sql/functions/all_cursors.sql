@@ -1,7 +1,9 @@
--- purpose: true if this subscription, or each if none is named, has the row of every partition; else an error
+-- purpose: Return true if the subscription has the row of every partition; raise an error if a row is missing.
 --
--- A partition without a row looks like one that others own, or that nothing is published to. A purge keeps everything for
--- it, and need not ask.
+-- If `subscription` is null, the function checks every subscription.
+--
+-- A worker cannot notice a missing row by itself: a partition without a row looks like a partition that another process owns,
+-- or that has no new records. A purge does not call this function, because it keeps all records of such a partition anyway.
 create or replace function {schema}.all_cursors(subscription text) returns boolean
 language plpgsql stable set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column

@@ -1,4 +1,7 @@
--- purpose: true if all rows were written that were to be; else an error: a trigger or rule keeps some as they are, silently
+-- purpose: Return true if at least `wanted` rows were written; otherwise raise an error, which undoes the writes.
+--
+-- A trigger or rule of a table may keep rows unchanged without an error. Therefore each caller counts the rows that it has
+-- written.
 create or replace function {schema}.all_written(in_table text, wanted bigint, written bigint) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin

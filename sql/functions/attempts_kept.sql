@@ -1,6 +1,9 @@
--- purpose: keep the last ten rows of these records in `attempt`; whoever calls it has locked their partition rows
+-- purpose: Delete all but the newest ten rows of each of these records from `attempt`.
 --
--- Record by record, by the key: with statistics of before an outage the planner would compare each record with every row.
+-- The caller has locked the partition rows of the records.
+--
+-- The settings make the query read the attempts of each record by the primary key. With statistics from before an outage the
+-- planner would otherwise compare each record with every row.
 create or replace function {schema}.attempts_kept(subscription text, record_ids bigint[])
 returns void language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set search_path = pg_catalog, pg_temp set row_security = off as $$

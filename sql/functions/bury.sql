@@ -1,17 +1,15 @@
--- purpose: delete dead instances and free every partition whose owner is not in `instance`
+-- purpose: Bury dead instances: delete their rows, and free every partition whose owner has no row in `instance`.
 --
--- known_dead: the caller knows that they are dead (its own children); otherwise only those whose lease is over by
--- the database's clock go. Deleting and freeing are statements of their own: in one statement a claim that commits
--- meanwhile would keep partitions for an instance that is gone. The orphans are locked first and looked at again
--- under the lock, because a lock that was waited for re-checks the partition row only, not `instance`.
--- The sweep runs also with no victims, so an orphan of any cause is freed by the next membership tick. It looks for them
--- by NOT IN, which is a hash whatever the statistics say: they stem from a time when nothing was owned, and with them 256
--- owners were compared with each of 200 instances.
+-- The function returns one row. `buried` has the ids of the deleted instances, and `freed` is the number of freed partitions.
 --
--- With another table in the place of `instance` everybody would be gone: so it is asked whether it is ours.
+-- `known_dead` means that the caller knows that all `victims` are dead, because they are its own children. Otherwise the
+-- function deletes only instances whose lease is over by the database's clock.
 --
--- Who was draining was told to end, and what ran then did not end it: its partitions are freed as if it had released
--- them, and what it had charged is uncharged. Starts that are older than its claim are of an owner that did die.
+-- The function frees partitions even if there are no victims. So the next membership tick frees every partition that has lost
+-- its owner for any reason.
+--
+-- A process whose row says `draining` was asked to end, so no event of it caused its death. Its partitions are freed as if
+-- the process had released them: no record becomes suspect, and the attempts that the process had charged are taken back.
 create or replace function {schema}.bury(victims uuid[], known_dead boolean)
 returns table (buried uuid[], freed integer) language plpgsql
 set search_path = pg_catalog, pg_temp set row_security = off as $$
@@ -25,6 +23,15 @@ declare
 begin
     perform from {schema}.instance i where i.instance_id = any (victims) order by i.instance_id for update;
     moment := clock_timestamp();
+    -- The deletion and the search for orphans are two statements. In one statement the search would not see a claim that
+    -- commits meanwhile, and the claimed partitions would keep an owner that is gone.
+    --
+    -- The orphans are locked by the search and checked again below. After a wait for a row lock, PostgreSQL evaluates the
+    -- condition again with the new version of the row in `partition`, but not with new rows of `instance`.
+    --
+    -- The search uses NOT IN because PostgreSQL runs NOT IN as a hash with any statistics. The statistics often date from a
+    -- time when no partition had an owner. With such statistics another form compared each of 256 owners with each of 200
+    -- instances.
     with gone as (
         delete from {schema}.instance i
          where i.instance_id = any (victims) and (known_dead or i.heartbeat_at + i.lease < moment)
@@ -45,7 +52,8 @@ begin
           where i.instance_id = any (victims) and (known_dead or i.heartbeat_at + i.lease < moment);
     end if;
 
-    -- What it has saved is told as its own, and not as that of the next owner.
+    -- Note the saved progress of each dead owner under its own name. Otherwise the history would ascribe it to the next
+    -- owner.
     insert into {schema}.progress_note (subscription, partition, at, last_id, snapshot, epoch, instance, claimed_id, instance_id)
     select o.subscription, o.partition, o.saved_at, o.last_id, o.snapshot, o.epoch,
            coalesce(names[array_position(buried, o.owner)], o.owner::text), o.claimed_id, o.owner
@@ -67,10 +75,13 @@ begin
     select (select count(*)::integer from orphan), count(*) into freed, wanted
       from unnest(orphans) as o where not exists (select from {schema}.instance i where i.instance_id = o.owner);
     perform {schema}.all_written('partition', wanted, freed);
+    -- If another table had the name of `instance`, all owners would seem to be gone. `intact` raises an error in that case.
     if freed > 0 then
         perform {schema}.intact();
     end if;
 
+    -- A `started_at` that is older than `claimed_at` was written by an earlier owner. That owner did die, so its charge is
+    -- kept.
     if drained is not null then
         update {schema}.parked k set attempts = k.attempts - 1, started_at = null
           from unnest(orphans) as o

@@ -1,15 +1,18 @@
--- purpose: a delayed event whose time has not come never runs, if the caller's transaction commits; whether it came in time
+-- purpose: Cancel a delayed event: no handler runs it if the caller's transaction commits. Return whether this was in time.
 --
--- Named by its id, or by its idempotency key. True: no handler of any subscription has run it, or will. False: its time has
--- come, so it has run or will; or there is no such event, or none that is delayed. `who` stands beside the role in what is told.
+-- The event is named by `event_id`, or by the idempotency key `key`. True means that no handler of any subscription has run
+-- the event or will run it. False means that the time of the event has come, so that handlers have run it or will run it, or
+-- that there is no such event, or that the event is not delayed. `who` is stored together with the role of the session.
 --
--- It is in time if the database's clock is before `available_at` once the record is locked. A worker looks at the clock
--- before it reads the record, and runs no delayed event that is locked or cancelled: see `cancelling` and `may_start`. So of
--- the two one sees the other, whatever else they read: a lock shows before its transaction has committed. What the clock of
--- a server that took over says is checked against what the cursors and parked rows say.
+-- A cancellation is in time if the database's clock is before `available_at` once the record is locked. A worker reads the
+-- clock before it reads the record, and starts no delayed event that is locked or cancelled (see `cancelling` and
+-- `may_start`). A row lock is visible before its transaction commits. So either the worker sees the cancellation, or this
+-- function sees that the time has come. After a failover the clock of the new server may differ, so the function also checks
+-- the cursors and the parked rows.
 --
--- Parked rows are given up at once, so that they count as such. Those to come are given up when they are due. Nobody else
--- writes a row that is `scheduled`, so no partition row is locked: a transaction of somebody's would stop the saves.
+-- Parked rows of the event become `discarded` at once and are counted as such. A row that is parked later is discarded when
+-- it is due. Nobody else writes a row with the state `scheduled`, so the function locks no partition row. Such a lock would
+-- stop the saves of the owner until the caller's transaction ends.
 create or replace function {schema}.cancel(event_id uuid default null, key text default null, who text default null)
 returns boolean language plpgsql security definer
 set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
@@ -35,7 +38,8 @@ begin
         moment := to_timestamp(('x' || left(translate(wanted::text, '-', ''), 12))::bit(48)::bigint / 1000.0);
     end if;
 
-    -- Near its moment; else among all that have not been delivered: only those can be cancelled.
+    -- The key's row or a UUIDv7 tells when the event was published. Search the records of about that time first. If the event
+    -- is not among them, search all records that are not delivered yet, because no other record can be cancelled.
     for low, high in
         select {schema}.id_at(moment - near.before), {schema}.id_at(moment + near.after)
           from (values (1, interval '100 ms', interval '1 second'), (2, '2 seconds', '1 minute')) as near (n, before, after)
@@ -64,7 +68,7 @@ begin
         return false;
     end if;
 
-    -- First the locks, then the clock.
+    -- Lock the records before reading the clock. A worker works in the opposite order.
     foreach one in array ids loop
         perform from {schema}.record r where r.partition >= 0 and r.id = one for no key update;
         if not found then

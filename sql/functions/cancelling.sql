@@ -1,6 +1,7 @@
--- purpose: whether a record is cancelled, or may be: somebody has locked it some time
+-- purpose: Return whether a record is cancelled, or may be cancelled because its row is or was locked.
 --
--- For a poll, which writes nothing: `may_start` decides. It reads the record now, not as the poll's snapshot has it.
+-- A poll calls this function, because a poll writes nothing. `may_start` makes the final decision. `xmax` also shows locks
+-- that are newer than the poll's snapshot.
 create or replace function {schema}.cancelling(part smallint, record_id bigint)
 returns boolean language plpgsql stable set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column

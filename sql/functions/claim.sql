@@ -1,8 +1,6 @@
--- purpose: take the partitions that are assigned to me and have no owner
+-- purpose: Claim the free partitions of a subscription that are assigned to the process `me`, and return their rows.
 --
--- First my own instance row, for key share: a bury that deletes it waits for this claim or is seen by it; without
--- that a buried instance could claim after the bury has looked, and the partition would belong to nobody alive.
--- The epoch never repeats, also not after a crash of the database lost the tail that held the last one.
+-- The function returns no row if the process has no row in `instance`.
 create or replace function {schema}.claim(subscription text, me uuid)
 returns setof {schema}.partition language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
@@ -10,6 +8,9 @@ declare
     free    smallint[];
     claimed bigint;
 begin
+    -- Lock the row of the instance first. A bury that deletes the row then waits for this claim, or this claim finds the row
+    -- gone. Without the lock, a buried instance could claim partitions after the bury has searched for orphans, and the owner
+    -- of those partitions would not be alive.
     perform from {schema}.instance i where i.instance_id = claim.me for key share;
     if not found then
         return;
@@ -22,6 +23,8 @@ begin
              where p.subscription = claim.subscription and p.assignee = claim.me and p.owner is null
              order by p.partition
                for no key update) locked;
+    -- The epoch is at least the time in milliseconds. So an epoch never repeats, even if a crash of the database loses the
+    -- newest transactions, and with them the last epoch.
     return query
     update {schema}.partition p
        set owner = claim.me, claimed_at = clock_timestamp(), claimed_id = p.last_id,

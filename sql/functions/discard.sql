@@ -1,8 +1,10 @@
--- purpose: dead records are given up for good: discarded, they block nothing and are never delivered
+-- purpose: Discard dead records for good: they block nothing and are never delivered. Return their number.
 --
--- The row stays as long as its record: it tells what was discarded from what was done, and an owner that has not passed
--- the record finds it among its parked rows and does not deliver it. Neither the log nor the brake counts it. Locks and
--- parked_version as in replay.
+-- The parked row of a discarded record is kept as long as the record. The row distinguishes the record from a delivered one.
+-- An owner that has not passed the record finds the row among its parked rows and does not deliver the record. A discarded
+-- row does not keep the record in the log, and the brake does not count it.
+--
+-- The function locks partition rows and raises `parked_version` as `replay` does.
 create or replace function {schema}.discard(subscription text, record_ids bigint[])
 returns integer language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column

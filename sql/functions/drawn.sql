@@ -1,7 +1,7 @@
--- purpose: the record ids drawn so far; an error for a role that may not know
+-- purpose: Return the last record id drawn so far; raise an error if the role may not read the sequence.
 --
--- PostgreSQL 18 answers null to a role without SELECT on the sequence, as it does before the first id is drawn: taken for
--- "none yet", it would hide every record.
+-- PostgreSQL 18 returns null to a role without SELECT on the sequence, as it does before the first id is drawn. A null that
+-- is mistaken for "no id yet" would hide every record.
 create or replace function {schema}.drawn() returns bigint
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare

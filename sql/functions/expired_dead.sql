@@ -1,6 +1,6 @@
--- purpose: whether a parked row is a dead one that may go: it died before this time, blocks nothing, and owes no hook
+-- purpose: Return whether a parked row died before the time `before` and can be deleted.
 --
--- A due time on a dead row says that its dead-letter hook is still to be called.
+-- Such a row blocks nothing and has no `due_at`. A dead row with a `due_at` still needs a call of its dead-letter hook.
 create or replace function {schema}.expired_dead(k {schema}.parked, before timestamptz)
 returns boolean language sql immutable as $$
     select k.state = 'dead' and not k.blocks and k.due_at is null and k.parked_at < before

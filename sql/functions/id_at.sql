@@ -1,7 +1,7 @@
--- purpose: about the first id that was published at `moment` or later
+-- purpose: Return approximately the first record id that was published at `moment` or later.
 --
--- By halves of the ids, so that of any log thirty records are read. Times rise with the ids but for transactions that are
--- open at once, and times that a publisher says.
+-- The function halves the range of ids again and again, so it reads about thirty records of any log. `created_at` rises with
+-- the ids, except where transactions are open at the same time or a publisher sets the time.
 create or replace function {schema}.id_at(moment timestamptz) returns bigint language sql stable
 set search_path = pg_catalog, pg_temp set row_security = off as $$
     with recursive halves (low, high) as (

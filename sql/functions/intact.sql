@@ -1,11 +1,8 @@
--- purpose: true if all that was published can be read: the tables are ours, the log has all its segments; else an error
+-- purpose: Return true if all published records can be read; raise an error if a table or a segment of the log is missing.
 --
--- A table of the same name in the place of ours and a segment taken out by hand answer with fewer rows and no error, and
--- cursors would pass what they did not see. Who reads from here on asks first; who deletes what nobody needs asks last, when
--- the tables that it has read are locked.
---
--- A segment that segment_detach took out is empty and bears its comment. One that every cursor has passed is missed by
--- nobody. What follows it tells where it ended.
+-- If another table has the name of a partbox table, or if somebody detaches a segment by hand, queries return fewer rows and
+-- no error. Cursors would then pass records that nobody has seen. A function that starts to read calls this function first. A
+-- function that deletes rows that nobody needs calls it last, when the tables that it has read are locked.
 create or replace function {schema}.intact() returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $$
 declare
@@ -28,6 +25,8 @@ begin
                                 ' delete from %I.meta where key = ''tables'', then run `partbox migrate`.', {schema_name});
     end if;
 
+    -- A segment that `segment_detach` has taken out is empty and has the comment below, so it is not missing. Neither is a
+    -- segment that every cursor has passed. The lower bound of the next segment tells where the detached segment ended.
     select min(least(p.floor_id, p.last_id)) into passed from {schema}.partition p;
     select string_agg(c.relname, ', ' order by c.oid) into wrong
       from pg_class c

@@ -1,9 +1,11 @@
--- purpose: make the sequence `life` anew if it cannot be read; whether it was
+-- purpose: Create the sequence `life` again if PostgreSQL cannot read it, and return whether that was necessary.
 --
--- PostgreSQL copies the file of an unlogged sequence at a promotion, and a standby writes that file at its restartpoints
--- only: promoted before the first one, it has zeros there, which no statement reads or sets back, and so no poll succeeds.
--- Dropping and making it takes owning it, so this runs with the rights of the owner, whom only the roles of workers may
--- ask. Its grants stay. The lock on `meta` is that of one at a time: nobody holds a conflicting one for long.
+-- At a promotion PostgreSQL copies the file of an unlogged sequence. A standby writes that file only at its restartpoints. If
+-- the standby is promoted before its first restartpoint, the file contains zeros. Then no statement can read or reset the
+-- sequence, and every poll fails.
+--
+-- Only the owner of the sequence can drop and create it. Therefore the function runs with the rights of the owner, and only
+-- the roles of workers may call it. The new sequence gets the grants of the old one.
 create or replace function {schema}.life_anew()
 returns boolean language plpgsql security definer
 set lock_timeout = '3s' set client_min_messages = warning set search_path = pg_catalog, pg_temp as $$
@@ -14,13 +16,16 @@ declare
 begin
     for attempt in 1 .. 2 loop
         life := to_regclass(format('%I.life', {schema_name}));
+        -- PostgreSQL 14 has no such sequence.
         if life is null then
-            return false;  -- none before PostgreSQL 15
+            return false;
         end if;
         begin
             perform pg_sequence_last_value(life);
             return false;
         exception when internal_error then
+            -- Only one session at a time may create the sequence. Other sessions hold a conflicting lock on `meta` only for a
+            -- moment. The second round of the loop tests under this lock whether another session has created the sequence.
             lock table {schema}.meta in share row exclusive mode;
         end;
     end loop;

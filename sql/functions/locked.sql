@@ -1,8 +1,11 @@
--- purpose: lock what a row of `meta` stands for until the transaction ends; false if somebody else has it
+-- purpose: Lock a row of `meta` until the transaction ends; return false if another transaction has locked it.
 --
--- So that one at a time purges ("purge"), or makes segments ("segments"). No advisory lock: anybody in the database could
--- hold one of those for as long as he likes. `shared`: with others who share it; whoever has it alone, which is nobody for
--- long, is waited for.
+-- The key of the row is 'lock ' and then the value of `what`. The row represents a task that only one transaction may do at a
+-- time: "purge" for purges, "segments" for making segments. The lock is no advisory lock, because anybody in the database
+-- could hold an advisory lock for as long as they like.
+--
+-- With `shared` the lock can be held by several transactions. The call then waits for a transaction that holds the lock
+-- alone, which takes only a moment.
 create or replace function {schema}.locked(what text, shared boolean default false)
 returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin

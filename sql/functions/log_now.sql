@@ -1,4 +1,4 @@
--- purpose: a number that differs for every other log, sequence or set of segments; null if row security hides records
+-- purpose: Return a number that differs for each log, id sequence or set of segments; return null if row security hides records.
 create or replace function {schema}.log_now() returns bigint
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare

@@ -1,11 +1,17 @@
--- purpose: note witnesses of this cluster beside its marker, where one of them was lost and another still holds
+-- purpose: Store the witnesses of this cluster again if one of them was lost and another still holds.
 --
--- The marker, a row of `meta`, names the transaction that wrote it. What rewrites tables (pg_repack) gives it another xmin,
--- as a logical copy does. So the row `marker_witness` names four transactions: that of the marker; that of the catalog's
--- row of the column `xid`, which a rewrite of the table leaves alone; its own, and the marker's xmin, which pg_upgrade
--- leaves alone, though it makes the catalog anew. A rewrite gives both rows one xmin. In a logical copy the others differ;
--- where they are the same by chance the oids are not: see the baseline. What has lost all of them stays a copy until it is
--- rebased. The query `marker` asks the same.
+-- The marker is a row of `meta` that names, in `xid`, the transaction that wrote it. A rewrite of the table (by pg_repack)
+-- gives the marker another xmin, as a logical copy does. Therefore the row `marker_witness` names four transactions, in this
+-- order:
+--
+--   1. the transaction in the marker;
+--   2. the transaction that wrote the catalog's row for the column `xid`: a rewrite of the table does not change it;
+--   3. the transaction that wrote the row `marker_witness` itself;
+--   4. the marker's xmin: pg_upgrade keeps the third and the fourth, although pg_upgrade creates the catalog anew.
+--
+-- A rewrite gives both rows the same xmin. In a logical copy the transactions differ. If they are the same by chance, the
+-- oids differ (see the baseline migration). A schema that has lost all witnesses counts as a copy until it is rebased. The
+-- query `marker` tests the same conditions.
 create or replace function {schema}.mark()
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin

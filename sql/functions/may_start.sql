@@ -1,8 +1,9 @@
--- purpose: of these scheduled records, which are due, those that nobody has cancelled or is about to cancel
+-- purpose: Return the ids of the given due records that nobody has cancelled or is about to cancel.
 --
--- Those that are cancelled are given up here, whoever owns their partition: nobody runs them, and nobody else writes their
--- rows, so no partition row is locked. Those that a transaction is about to cancel are neither: they are asked for again.
--- Nothing is waited for.
+-- The given records are parked as `scheduled`. The function discards the cancelled records, even if another process owns
+-- their partition. Nobody runs a cancelled record, and nobody else writes its row, so the function locks no partition row. A
+-- record that a transaction is about to cancel is neither returned nor discarded, and the caller asks for it again. The
+-- function waits for no lock.
 create or replace function {schema}.may_start(subscription text, record_ids bigint[])
 returns setof bigint language plpgsql security definer
 set plan_cache_mode = force_custom_plan set search_path = pg_catalog, pg_temp set row_security = off as $$
@@ -20,7 +21,7 @@ begin
         end if;
     end loop;
 
-    -- In statements of their own, which see whatever had committed when the record could be locked.
+    -- The following statements are separate, so they see every transaction that had committed when the records were locked.
     with open as materialized (
         select k.record_id from {schema}.parked k
           join {schema}.cancellation c on c.record_id = k.record_id

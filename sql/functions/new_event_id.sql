@@ -1,4 +1,4 @@
--- purpose: a UUIDv7: 48 bits of milliseconds, the version, and the random rest of a version 4
+-- purpose: Return a UUIDv7: 48 bits of milliseconds, the version, and the random rest of a UUID of version 4.
 
 create or replace function {schema}.new_event_id() returns uuid
 language sql volatile parallel safe as $$

@@ -1,10 +1,10 @@
--- purpose: the partition of a key, bit for bit that of Python: lowest byte of MurmurHash3 x86 32-bit, seed 0
+-- purpose: Return the partition of a key: the lowest byte of its MurmurHash3 (x86, 32 bits, seed 0), exactly as in Python.
 
 create or replace function {schema}.partition_of(key text) returns smallint
 language plpgsql immutable strict parallel safe set search_path = pg_catalog, pg_temp as $$
 declare
-    -- bigint arithmetic, cut to 32 bits after every step. Constants above 2^31 are written as their negative
-    -- equals modulo 2^32, else a product could pass 2^63.
+    -- The arithmetic uses bigint and is cut to 32 bits after every step. A constant above 2^31 is written as its negative
+    -- equal modulo 2^32, because a product could otherwise exceed 2^63.
     bits  constant bigint := 4294967295;
     c1    constant bigint := -862048943;   -- 0xcc9e2d51
     c2    constant bigint := 461845907;    -- 0x1b873593

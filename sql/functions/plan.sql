@@ -1,9 +1,12 @@
--- purpose: put a plan into force if what it was decided from still holds
+-- purpose: Put a plan into force if the facts behind it still hold, and return whether they do.
 --
--- The plan is decided outside, from members and assignees read before. Here, with the subscription's row locked and in new
--- statements, both are read again; if either differs nothing is changed and the next tick decides anew. The same if the
--- subscription has been paused since, which takes the same lock, or if somebody else has it: it is not waited for. (No
--- advisory lock: anybody in the database can hold one.)
+-- `planned` has the new assignee of each partition, in the order of partitions. The caller has decided the plan from
+-- `members` (the instances) and `seen` (the old assignees), which it has read before. With the subscription's row locked, the
+-- function reads both again in new statements. If either differs, nothing is changed, and the next tick decides anew.
+--
+-- The function also changes nothing if the subscription is paused now, because a pause takes the same lock, or if another
+-- transaction holds the lock, for which the function does not wait. The lock is no advisory lock, because anybody in the
+-- database can hold one.
 create or replace function {schema}.plan(subscription text, members uuid[], seen uuid[], planned uuid[])
 returns boolean language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column

@@ -1,10 +1,13 @@
--- purpose: publishes an event from SQL, with the checks of the Python side; its id, or null if the key was used before
+-- purpose: Publish an event from SQL, with the checks of Python. Return the event's id, or null if the key was used before.
 --
--- publish_jsonb and publish_text are the same for other types of the payload; a literal without a type is text to PostgreSQL.
--- The headers are of a type that PostgreSQL finds out, and not of one more type for each of these: two functions that differ in an
--- argument with a default alone are not told apart by a call that leaves it out.
--- A delay is elapsed time: an interval of days, added as it is, would be a day of the session's time zone, which may have 23 hours.
--- An aggregate_id that is null beside an aggregate_type is refused, so one that is left out has a default of its own.
+-- `publish_jsonb.sql` and `publish_text.sql` create the same function for other types of the payload. PostgreSQL takes a
+-- literal without a type as text.
+--
+-- PostgreSQL infers the type of `headers`. One more function for each type of `headers` would not work: if two functions
+-- differ only in an argument with a default, PostgreSQL cannot choose between them in a call without that argument.
+--
+-- The function refuses an `aggregate_id` that is null beside an `aggregate_type`. Therefore an omitted `aggregate_id` has a
+-- default of its own.
 
 create or replace function {schema}.publish(
     event_type      text,
@@ -24,7 +27,7 @@ declare
     keyed   text := nullif(aggregate_id, '__NOT_GIVEN__');
     part    smallint := {schema}.partition_of(coalesce(keyed, new_id::text));
     texts   json := headers::text::json;
-    bell    oid := to_regclass({bell});  -- none before PostgreSQL 15
+    bell    oid := to_regclass({bell});  -- null before PostgreSQL 15
     problem text := {schema}.publish_problem(
         event_type, payload, aggregate_type, aggregate_id, tenant_id, texts, available_at, deliver_after, idempotency_key);
 begin
@@ -32,7 +35,8 @@ begin
         raise exception 'partbox: %', problem using errcode = 'invalid_parameter_value';
     end if;
     if idempotency_key is not null then
-        -- Waits for a transaction that holds the key, and goes on only if that one is rolled back.
+        -- This statement waits for a transaction that has inserted the same key, and inserts the key only if that one is
+        -- rolled back.
         insert into {schema}.idempotency (key, event_id) values (idempotency_key, new_id) on conflict do nothing;
         if not found then
             if not exists (select from {schema}.idempotency i where i.key = idempotency_key) then
@@ -42,7 +46,10 @@ begin
         end if;
         texts := coalesce(texts::jsonb, '{{}}') || jsonb_build_object('partbox-idempotency-key', idempotency_key);
     end if;
-    -- Without xid and id: their defaults draw the transaction id first.
+    -- The columns xid and id are left to their defaults, which draw the transaction id before the record id.
+    --
+    -- A delay is elapsed time. An interval of days, added directly, would use days of the session's time zone, and such a day
+    -- may have 23 hours. Therefore the delay is converted to seconds.
     insert into {schema}.record (partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
                                  payload, headers, available_at)
     values (part, new_id, event_type, aggregate_type,
@@ -51,7 +58,8 @@ begin
     if not found then
         perform {unwritten};
     end if;
-    -- Inline, for a function with a search_path of its own costs more than the INSERT. Once the id is drawn: see rules/bell.
+    -- The following statements do the work of `ring`. They are inline because a call of a function with its own search_path
+    -- costs more than the INSERT. The bell is read only after the id is drawn: see partbox/protocol/bell.py.
     if has_sequence_privilege(bell, 'SELECT') then
         if pg_sequence_last_value(bell) - (extract(epoch from clock_timestamp()) * 1000)::bigint between 1 and 3000 then
             if {queue_has_room} then

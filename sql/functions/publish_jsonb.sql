@@ -1,6 +1,6 @@
--- purpose: publishes an event whose payload is jsonb: `publish`, which says more
+-- purpose: Publish an event whose payload is jsonb. See the function for json in `publish.sql`.
 --
--- Without settings of its own, so that PostgreSQL puts its body in the place of a call, which then costs no more.
+-- The function has no settings of its own, so PostgreSQL replaces a call by the function's body, and the call costs no more.
 
 create or replace function {schema}.publish(
     event_type      text,

@@ -1,4 +1,4 @@
--- purpose: why an event cannot be published from SQL, with the remedy; null if it can
+-- purpose: Return why an event cannot be published from SQL, with the remedy; return null if it can.
 
 create or replace function {schema}.publish_problem(
     event_type text, payload json, aggregate_type text, aggregate_id text, tenant_id text, headers json,
@@ -6,7 +6,7 @@ create or replace function {schema}.publish_problem(
 ) returns text
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
-    -- A setting of the session, because SQL writers do not pass by the settings of the Python side.
+    -- The limit is a setting of the session, because the settings of Python do not apply to events that SQL publishes.
     said        text := coalesce(nullif(trim(current_setting('partbox.max_payload', true)), ''), '1048576');
     max_payload bigint := case when said ~ '^[0-9]{{1,18}}$' then said::bigint end;
     name text;
@@ -43,7 +43,8 @@ begin
         return 'available_at and deliver_after are both given: keep one of them';
     elsif not isfinite(available_at) then
         return format('available_at %s is no moment: give a time', available_at);
-    elsif available_at < now() - interval '1 minute' then  -- of the transaction's begin, so that now() itself is no past time
+    -- now() is the beginning of the transaction, so a caller may pass now() itself even in a long transaction.
+    elsif available_at < now() - interval '1 minute' then
         return format('available_at %s is past, and the event occurs now: leave it out to have the event delivered at once',
                       available_at);
     elsif not extract(epoch from deliver_after) between 0.000001 and 36500 * 86400.0 then

@@ -1,10 +1,13 @@
--- purpose: delete (dry_run: count) dead parked rows that died more than `retain` s ago; after them their records, and
--- discarded ones whose records are gone
+-- purpose: Delete (with dry_run: count) dead parked rows that died more than `retain` seconds ago.
 --
--- One bounded step of a purge, as in purge_records; `place` is {{block, row}} of the table, {{0, 0}} at first. A row that
--- the saved cursor has not passed stays: it is what tells an owner that the record was consumed, and without it the
--- record would be delivered again. Whoever writes parked rows locks their partition rows first, in order; a replay that
--- was faster is seen under the lock. The raised version makes the owner load its rows again.
+-- The function also deletes discarded rows whose records are gone. The records of the dead rows are deleted later, by
+-- `purge_records`.
+--
+-- One call is one bounded step of a purge, as in `purge_records`. `place` and `onward` are {{block, row}} of the table, and
+-- `place` is {{0, 0}} at first.
+--
+-- A row is kept if the saved cursor has not passed it. Such a row tells the owner that the record was consumed. Without the
+-- row the record would be delivered again.
 create or replace function {schema}.purge_dead(retain float8, batch integer, place bigint[], dry_run boolean)
 returns table (gone bigint, onward bigint[]) language plpgsql
 set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp set row_security = off as $$
@@ -42,6 +45,8 @@ begin
     gone := coalesce(cardinality(ids), 0);
 
     if gone > 0 and not dry_run then
+        -- Every write of parked rows locks their partition rows first, in order. The deletion checks the rows again under the
+        -- lock, so a row that a faster replay has changed is kept.
         perform from {schema}.partition p
           where (p.subscription, p.partition) in (select * from unnest(names, partitions))
           order by p.subscription, p.partition
@@ -52,6 +57,7 @@ begin
                    and (k.state = 'discarded' or {schema}.expired_dead(k, before))
             returning k.subscription, k.partition
         ), raised as (
+            -- The raised version makes the owner load its parked rows again.
             update {schema}.partition p
                set parked_version = parked_version + 1
               from (select distinct d.subscription, d.partition from deleted d) d

@@ -1,20 +1,24 @@
--- purpose: delete (dry_run: count) records that every subscription is through with and that are older than `retain` s
+-- purpose: Delete (with dry_run: count) records older than `retain` seconds that every subscription has finished.
 --
--- One bounded step of a purge; no row comes back while somebody else holds the lock of purges. `place` is where the
--- step before ended, {{0, 0}} at first: partition, and id within it. It is null when everything was looked at. Going on
--- from there a step does not pass over the dead tuples of the steps before it.
+-- One call is one bounded step of a purge. The function returns no row while another transaction holds the lock of purges.
+-- Otherwise `gone` is the number of records, and `onward` says where the next step begins: the partition and an id in it, or
+-- null if the purge has examined everything. `place` is the `onward` of the previous step, and {{0, 0}} at first. A step that
+-- begins there does not pass over the dead tuples of the earlier steps.
 --
--- A record may go when its id is up to least(floor_id, last_id) of every subscription (with no subscription: whatever its
--- id) and none has it parked, unless as discarded. Such a record stays so: cursors go back, and subscriptions begin, only under the same
--- lock, and nothing is parked behind a cursor. A dry run counts as gone what purge_dead would take first.
+-- A record can be deleted if its id is at most least(floor_id, last_id) of every subscription, and no subscription has parked
+-- the record, except as discarded. Without a subscription the id does not matter. Such a record can always be deleted later,
+-- too: cursors go back, and subscriptions begin, only under the same lock, and nothing is parked behind a cursor. A dry run
+-- also counts the records of dead rows that `purge_dead` would delete first.
 --
--- A segment that is full goes whole, by segment_empty, when its newest record has expired: until a quarter of the
--- retention after its oldest has, nothing is deleted in it or above it, record by record.
+-- A full segment is emptied whole, by `segment_empty`, once its newest record has expired. Until a quarter of the retention
+-- has passed since its oldest record expired, this function deletes no record in the segment or above it.
 --
--- While an archive is kept, `archived_id` in meta says up to which id everything is in it: nothing above goes.
+-- While an archive is kept, `archived_id` in `meta` is the id up to which everything is archived. No record above that id is
+-- deleted.
 --
--- Ids and times of a partition rise together, nearly: it is over when a stretch ends in a young record. Whatever the
--- order, only what is old goes. The settings stand for statistics that lag behind the log.
+-- In a partition the times of records rise with the ids, with few exceptions. Therefore a partition is finished when a
+-- stretch ends in a young record. The exceptions do no harm, because only old records are deleted. The planner settings are
+-- needed because statistics lag behind the log.
 create or replace function {schema}.purge_records(
     retain float8, retain_dead float8, batch integer, place bigint[], dry_run boolean
 ) returns table (gone bigint, onward bigint[]) language plpgsql

@@ -1,11 +1,14 @@
--- purpose: delete (dry_run: count) rows of a table that are older than `retain` s; those of a record, when it is gone
+-- purpose: Delete (with dry_run: count) rows of a table that are older than `retain` seconds, or whose record is gone.
 --
--- One bounded step of a purge, as in purge_records; `place` is {{block, row}} of the table, {{0, 0}} at first. Block by
--- block, because no index knows the age, and from the start each step would pass over what those before it left.
--- Attempts and cancellations go after their record, whose id is up to the greatest that ever went: of what lies above,
--- nothing is looked for. The settings stand for plans of the stretch alone: by the index of attempts, or with a hash of the
--- log's ids, each step read a table whole. What is deleted is asked for again: a row may have come into the place of one that
--- somebody else has deleted.
+-- One call is one bounded step of a purge, as in `purge_records`. `place` and `onward` are {{block, row}} of the table, and
+-- `place` is {{0, 0}} at first. The function reads block by block, because no index contains the age. If each step began at
+-- the start of the table, it would pass over everything that the earlier steps left.
+--
+-- Rows of `attempt` and `cancellation` are deleted after their record, at any age. `purged_id` in `meta` is the greatest
+-- record id that was ever deleted. The function examines no rows of records above it.
+--
+-- The planner settings allow only plans that read the stretch of blocks and nothing else. With the index of `attempt`, or
+-- with a hash of the log's ids, each step read a whole table.
 create or replace function {schema}.purge_rows(
     in_table text, retain float8, batch integer, place bigint[], dry_run boolean
 ) returns table (gone bigint, onward bigint[]) language plpgsql
@@ -39,6 +42,7 @@ begin
       using before, purged, format('(%s,%s)', place[1], place[2])::tid, format('(%s,0)', place[1] + stretch)::tid, batch;
     gone := coalesce(cardinality(found), 0);
     if gone > 0 and not dry_run then
+        -- The condition is tested again, because a new row may have got the ctid of a row that another session has deleted.
         execute format('delete from %s i where i.ctid = any ($3) and %s', path, ended) using before, purged, found;
         get diagnostics gone = row_count;
         if gone < cardinality(found) then

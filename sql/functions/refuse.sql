@@ -1,4 +1,4 @@
--- purpose: raises an error within a statement, which takes back all that the statement has written
+-- purpose: Raise an error within a statement, which undoes everything that the statement has written.
 create or replace function {schema}.refuse(problem text) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin

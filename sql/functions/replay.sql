@@ -1,20 +1,19 @@
--- purpose: dead records are ready again, with all their attempts, before every unstarted record of their key
+-- purpose: Make dead records ready again, with all attempts, before the unstarted records of their aggregate. Return their number.
 --
--- The partition rows are locked first, in order, as for every write of parked rows, and their parked_version is raised:
--- the owners read their parked rows again within a tick. Only what is still dead is taken, so two operators at once, or
--- a list of ids that is a little old, do no harm.
+-- The function locks the partition rows first, in order, as every write of parked rows does. Then the function raises
+-- `parked_version`, so that the owners read their parked rows again within a tick. Only records are chosen that are still
+-- dead, so two operators at once, or an outdated list of ids, do no harm.
 --
--- A replay of many is a call for each chunk of about 500 records, each a transaction of its own, and may be killed
--- between two calls. Therefore a chunk holds *all* the chosen records of each key it touches (see dead_chunks): were
--- half of a key's records ready and the rest still dead, the owner would deliver that half and then live records, and
--- the other half, replayed later, would come after its successors. So a kill leaves whole keys replayed or untouched,
--- and a key's records, which the owner reads in one statement, run in id order with nothing between them.
+-- The replay of many records makes a call for each chunk of about 500 records. Each call is a transaction of its own, and the
+-- program may be killed between two calls. Therefore a chunk contains *all* the chosen records of each aggregate in it (see
+-- the query `dead_chunks`). If half of the records of an aggregate were ready and the rest still dead, the owner would
+-- deliver that half and then live records, and the other half, replayed later, would come after its successors. So a kill
+-- leaves each aggregate either wholly replayed or untouched. The owner reads the records of an aggregate in one statement, so
+-- they run in the order of their ids with no other record between them.
 --
--- A record without aggregate id blocks nothing, and what blocks nothing runs when it is due: it is due now. A due time
--- on a dead row says that its dead-letter hook is still owed; that is over with the replay.
---
--- What was imported as dead has its parked row before anybody has read its record, and an owner does not know of that
--- row. Delivered then, it would be dead again when the record is read. So it waits until the saved cursor has passed it.
+-- A row that blocks nothing, such as the row of a record without an aggregate id, runs when it is due. So it becomes due now.
+-- The `due_at` of a dead row means that its dead-letter hook has not been called yet. After the replay the hook is no longer
+-- called.
 create or replace function {schema}.replay(subscription text, record_ids bigint[])
 returns integer language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
@@ -29,6 +28,9 @@ begin
       order by p.partition
         for no key update;
 
+    -- An import parks a dead record before anybody reads the record, and the owner does not know of that row. If the record
+    -- were delivered then, it would be dead again when it is read. So such a record (its `available_at` is the greatest
+    -- possible time) is not chosen until the saved cursor has passed it.
     with chosen as materialized (
         select k.record_id
           from {schema}.parked k

@@ -1,7 +1,9 @@
--- purpose: the head of a blocked key is due now; a dead one is ready again
+-- purpose: Make the first blocking record of an aggregate due now, or ready again if the record is dead.
 --
--- No row comes back where the key is not blocked. A head that is held or ready waits for nothing: then nothing changes.
--- Locks and parked_version as in replay.
+-- The function returns the record, its state before, and whether the row was changed. It returns no row if the aggregate is
+-- not blocked. A record with the state `held` or `ready` does not wait for a time, so nothing is changed.
+--
+-- The function locks partition rows and raises `parked_version` as `replay` does.
 create or replace function {schema}.retry_now(subscription text, aggregate_type text, aggregate_id text)
 returns table (record_id bigint, state text, changed boolean) language plpgsql
 set search_path = pg_catalog, pg_temp set row_security = off as $$

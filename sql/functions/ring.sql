@@ -1,8 +1,9 @@
--- purpose: wakes the worker that owns the partition, or all without one, if any sleeps: for events written by INSERT or COPY
+-- purpose: Wake the worker that owns the partition, or all workers if none is given, after events were written by INSERT or COPY.
 
--- Call it after them, in their transaction: what was written then is delivered as soon as it is committed. Without it they
--- are delivered too, within a quarter of a second, or two seconds where over 16 processes share the log. False: nobody
--- sleeps, the bell is off, or the server's notification queue is filling up.
+-- Call the function after the events were written, in the same transaction. The events are then delivered as soon as the
+-- transaction is committed. Without the call the events are delivered within a quarter of a second, or within two seconds if
+-- more than 16 processes share the log. The function returns false if no worker sleeps, if the bell is off, or if the
+-- server's notification queue is filling up.
 create or replace function {schema}.ring(partition integer default null) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare

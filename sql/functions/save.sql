@@ -1,17 +1,20 @@
--- purpose: the only write an owner makes: cursors, parks, finished parked rows, release; fenced by (owner, epoch)
+-- purpose: Write everything that an owner saves: cursors, parked rows, finished rows and releases. An owner makes no other write.
 --
--- The partition rows are locked, in order, before anything is checked: an EXISTS would let a bury and a claim pass
--- between the check and the commit. If any partition is no longer mine nothing is written, and the partitions that
--- are still mine come back so that the caller drops the others and sends the rest again.
+-- The fence of a save is (owner, epoch). The function returns the partitions that `me` still owns with the given epochs. If
+-- `me` no longer owns one of the partitions, nothing is written. The caller then drops the partitions that are not returned
+-- and sends the rest again.
 --
---   snapshot_no   1-based index into snapshots; null leaves the cursor as it is
---   last_ids      null: nothing has become of a record since the last save, and `saved_at` says since when; so of a charge,
---                 which another thread may send while a save is on its way: what that notes rests on the save before
---   parks         [{{"p", "id", "at", "ai", "et", "s", "b", "n", "in" | "due", "e", "t", "new", "c", "l", "w", "o", "sec"}}]: see
---                 rows.py; what has an outcome "o" leaves a row in `attempt`, and without "new" it is nothing but that;
---                 and {{"p", "r"}}: how far the partition is goes into `progress_note`, and that it is read up to r
---   done_ids      parked records that are finished
---   durable       false: synchronous_commit = off for this save
+--   snapshot_no   the index, from 1, of the new snapshot in `snapshots`; null leaves the cursor unchanged
+--   last_ids      null if no record was finished since the last save; `saved_at` is then unchanged. A charge has null, too: another
+--                 thread may send a charge while a save is under way, and the progress note of that save relies on the save before
+--   floors        the new floor_id; null leaves it unchanged
+--   release       true frees the partition
+--   parks         a JSON array; partbox/protocol/rows.py explains the keys of its entries:
+--                 [{{"p", "id", "at", "ai", "et", "s", "b", "n", "in" | "due", "e", "t", "new", "c", "l", "w", "o", "sec"}}] writes a row
+--                 of `parked`. An entry with an outcome "o" also adds a row to `attempt`. An entry without "new" does nothing else.
+--                 {{"p", "r"}} writes the progress of the partition to `progress_note`, and that it is read up to the id r.
+--   done_ids      the parked records that are finished
+--   durable       false sets synchronous_commit = off for this save
 create or replace function {schema}.save(
     subscription text, me uuid, partitions smallint[], epochs bigint[], snapshot_no integer[], last_ids bigint[],
     floors bigint[], release boolean[], snapshots pg_snapshot[], parks json, done_ids bigint[], durable boolean
@@ -27,6 +30,8 @@ begin
         perform set_config('synchronous_commit', 'off', true);
     end if;
 
+    -- Lock the partition rows, in order, before anything is checked. With an EXISTS instead, a bury and a claim could come
+    -- between the check and the commit.
     select coalesce(array_agg(held.partition), '{{}}') into mine
       from (select p.partition, p.owner, p.epoch
               from {schema}.partition p
@@ -38,14 +43,16 @@ begin
      where held.owner = save.me;
 
     if cardinality(mine) < cardinality(save.partitions) then
-        perform {schema}.all_cursors(save.subscription);  -- a row that is gone is not owned by others
+        -- Raise an error if a partition is missing because its row is gone.
+        perform {schema}.all_cursors(save.subscription);
         return query select unnest(mine);
         return;
     end if;
 
     if save.parks is not null then
-        -- What is read above r is read after this save was gathered, and so after the one before it. Where that is long ago,
-        -- how far it went is noted, too, lest its events seem to have been delivered just now.
+        -- The records above r are read after this save was composed, and so after the previous save. If the previous save is
+        -- more than a minute old, its progress is noted, too. Otherwise its events would seem to have been delivered just
+        -- now.
         insert into {schema}.progress_note (subscription, partition, at, last_id, snapshot, read_at, read_id, epoch, instance,
                                             claimed_id, instance_id)
         select p.subscription, p.partition, state.*, p.epoch, {schema}.process_of(save.me), p.claimed_id, save.me
@@ -68,7 +75,8 @@ begin
            last_id  = coalesce(sent.last_id, p.last_id),
            floor_id = coalesce(sent.floor_id, p.floor_id),
            owner    = case when sent.release then null else p.owner end,
-           -- What may have killed the last owner is passed: done, or parked and charged in its turn.
+           -- Once the cursor has passed suspect_until_id, each suspect is done, or is parked and will be charged before it
+           -- runs.
            suspect_until_id = case when p.suspect_until_id > coalesce(sent.last_id, p.last_id) then p.suspect_until_id end,
            saved_at = case when sent.last_id is null then p.saved_at else clock_timestamp() end
       from unnest(save.partitions, save.snapshot_no, save.last_ids, save.floors, save.release)
@@ -80,7 +88,7 @@ begin
     end if;
 
     if save.parks is not null then
-        -- One that was noted as started by an owner of before was cut off by that one's death.
+        -- If an earlier owner has noted the start of an attempt, the death of that owner has interrupted the attempt.
         insert into {schema}.attempt (subscription, record_id, at, attempt, outcome)
         select k.subscription, k.record_id, k.started_at, k.attempts, 'interrupted'
           from json_to_recordset(save.parks) as j (id bigint, new boolean)
@@ -119,7 +127,8 @@ begin
             returning true
         )
         select (select count(*) from sent) - (select count(*) from written) into missing;
-        -- One that is parked already is there; else a trigger drops it, and with it an event that the cursor passes.
+        -- A record that was parked before has a row already. If a record has no row now, a trigger has dropped the row, and
+        -- the cursor would pass an event that is lost.
         if missing > 0 and exists (
             select from json_to_recordset(save.parks) as j (id bigint, new boolean)
              where j.new and not exists (

@@ -1,14 +1,15 @@
--- purpose: make the segment of the ids from `lower` to below `upper`, all of which lie ahead; null, or what is in the way
+-- purpose: Create the segment for the ids from `lower` to below `upper`. Return null, or the obstacle.
 --
--- "busy": somebody makes segments, or keeps the default one locked; "passed": an id in it may be drawn already; "taken":
--- a segment has some of these ids; "unproven": the default segment is large and nothing proves that it holds none.
+--   busy       another transaction makes segments or keeps the default segment locked
+--   passed     an id of the range may be drawn already
+--   taken      a segment has some of the ids
+--   unproven   the default segment is large, and no constraint proves that it has none of the ids
 --
--- In one transaction, so a kill leaves nothing half made. The table is made first; attaching it locks publishers out of
--- nothing but the default segment, and that only for an instant: it is small, or a constraint spares the search of it.
--- While that is locked nothing is waited for, neither for another lock (1 ms) nor for the disc: who publishes into it
--- would wait as well. What a crash then takes back is made again.
--- The ids must be far ahead: a statement that began to publish before, and draws one of them afterwards, fails.
--- It runs with the rights of the owner, whom only the roles of workers may ask: attaching takes owning the log.
+-- The function is one transaction, so a kill leaves nothing half made. The ids must be far ahead, because a statement fails
+-- if it began to publish before and draws one of the ids afterwards.
+--
+-- Only the owner of the log can attach a segment. Therefore the function runs with the rights of the owner, and only the
+-- roles of workers may call it.
 create or replace function {schema}.segment_add(lower bigint, upper bigint)
 returns text language plpgsql security definer
 set lock_timeout = '25ms' set client_min_messages = warning
@@ -39,6 +40,10 @@ begin
         return 'busy';
     end if;
 
+    -- The table is created before anything is locked. Attaching it locks publishers out of the default segment only, and only
+    -- for an instant, because that segment is small or a constraint spares the search of it. During that lock the function
+    -- waits neither for another lock (1 ms) nor for the disc, because a publisher into the default segment would wait as
+    -- well. If a crash undoes the change, the segment is made again later.
     perform set_config('synchronous_commit', 'off', true);
     execute format('create table %1$I.%2$I (like %1$I.record including all)', {schema_name}, name);
     execute format('alter table %I.%I owner to %I', {schema_name}, name,

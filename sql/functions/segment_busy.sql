@@ -1,9 +1,10 @@
--- purpose: whether somebody keeps one of these tables locked, so that waiting for it would only hold up everybody else
+-- purpose: Return whether a session keeps one of these tables locked, so that a wait for the table would delay all other sessions.
 --
--- Who waits for a table that is in use stands in front of everybody who comes later, until his patience ends. A poll or
--- a publisher is gone in an instant; a transaction that was there a moment ago and still is may stay for an hour. Looking
--- twice tells them apart and stands in nobody's way. A prepared transaction has no pid. What an autovacuum of the large
--- values alone has locked counts too.
+-- A session that waits for a table in use delays every later session, until its lock timeout ends. A poll or a publisher
+-- releases its lock after an instant. A transaction that still holds a lock after 20 ms may hold it for an hour. Two readings
+-- of pg_locks tell the two cases apart and delay nobody.
+--
+-- A prepared transaction has no pid. A lock that an autovacuum holds on the TOAST table alone counts, too.
 create or replace function {schema}.segment_busy(tables oid[])
 returns boolean language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $$
 declare

@@ -1,9 +1,15 @@
--- purpose: take an empty segment whose last id was drawn out of the log; null, or what is in the way: "busy", "open", "filled"
+-- purpose: Take an empty segment out of the log. Return null, or the obstacle.
 --
--- It locks the whole log, so it waits for every publisher: those who stay are not waited for, and what is left takes an
--- instant. Nothing is waited for while the log is locked, neither another lock (1 ms) nor the disc: what a crash takes
--- back is done again. So the table is not dropped here, which would wait for the disc, but marked for segment_drop.
--- An id of it that was drawn and not written yet falls into the default segment.
+--   busy     another transaction holds the lock of purges, the segment does not exist, or a session keeps the log locked
+--   open     the last id of the segment is not drawn yet
+--   filled   the segment contains a record
+--
+-- The function locks the whole log, so it waits for every publisher. It gives up with "busy" if a session keeps the log
+-- locked. All other sessions release the log within an instant. While the log is locked, the function waits neither for
+-- another lock (1 ms) nor for the disc. If a crash undoes the change, the segment is detached again later. Dropping the table
+-- would wait for the disc, so the function only marks the table for `segment_drop`.
+--
+-- An id of the segment may be drawn but not written yet. Its record goes into the default segment.
 create or replace function {schema}.segment_detach(lower bigint)
 returns text language plpgsql security definer
 set lock_timeout = '25ms' set enable_seqscan = off set search_path = pg_catalog, pg_temp set row_security = off as $$

@@ -1,6 +1,6 @@
--- purpose: drop the segments that were taken out of the log; their number
+-- purpose: Drop the segments that were taken out of the log, and return their number.
 --
--- The log is not touched, so nobody waits for it.
+-- The log is not locked, so nobody waits.
 create or replace function {schema}.segment_drop()
 returns integer language plpgsql security definer
 set lock_timeout = '25ms' set client_min_messages = warning

@@ -1,13 +1,14 @@
--- purpose: empty a segment that nobody needs, by TRUNCATE; `problem` is null, or "busy", or the first of segment_holds
+-- purpose: Empty a segment that nobody needs, by TRUNCATE. Return the obstacle, or null, and the number of bytes freed.
 --
--- The lock of purges comes first, so no subscription begins or is set back meanwhile. Who is parked dead there gets its
--- partition locked, as before every write of parked rows, so that it is not replayed meanwhile; its record is set aside
--- and put back. All in one transaction: whoever is killed in it has changed nothing. `retain` null: the records' age does
--- not matter. `freed` is in bytes.
+-- `problem` is null on success. Otherwise it is "busy" or the first reason of `segment_holds`. If `retain` (in seconds) is
+-- null, the age of the records does not matter. The function is one transaction, so a kill changes nothing.
 --
--- The segment's lock keeps polls waiting, for they lock every segment. So whoever uses it for long is not waited for, all
--- is got ready before, and what was decided is asked again under the lock, in a new statement, only if anything has
--- changed. No further lock is waited for there (1 ms), nor a standby. Neither is a partition, for saves would wait.
+-- The lock of purges comes first, so no subscription begins or is set back meanwhile. Dead records are set aside and put
+-- back. Their partition rows are locked, as before every write of parked rows, so that no record is replayed meanwhile.
+--
+-- The lock of the segment makes polls wait, because a poll locks every segment. Therefore the function does not wait for a
+-- session that uses the segment for long, and it prepares everything before it takes the lock. Under the lock it waits
+-- neither for another lock (1 ms) nor for a standby.
 create or replace function {schema}.segment_empty(lower bigint, retain float8, out problem text, out freed bigint)
 language plpgsql security definer
 set lock_timeout = '25ms' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
@@ -49,6 +50,7 @@ begin
       from {schema}.record r
      where r.partition >= 0 and r.id >= found.lower and r.id < found.upper
      order by r.id desc limit 1;
+    -- The function does not wait for a partition row (NOWAIT), because saves would wait for the function meanwhile.
     perform from {schema}.partition p
       where (p.subscription, p.partition) in (
                 select k.subscription, k.partition from {schema}.parked k
@@ -65,6 +67,7 @@ begin
     perform set_config('synchronous_commit', 'off', true);
     execute format('lock table only %s in access exclusive mode', found.path);
     perform set_config('lock_timeout', '1ms', true);
+    -- The decision is made again, in a new statement, only if something has changed.
     if {schema}.segment_state(found.segment, found.lower, found.upper) <> state then
         freed := 0;
         select h.reason into problem from {schema}.segment_holds(found.lower, found.upper, before) h limit 1;
@@ -73,7 +76,8 @@ begin
     end if;
     execute format('truncate only %s', found.path);
     if dead is not null then
-        -- To a connector that reads the WAL they would be new events: so nothing is written there row by row.
+        -- A connector that reads the WAL would take these records for new events. While the table is unlogged, no single row
+        -- is written to the WAL.
         if decoded then
             execute format('alter table %s set unlogged', found.path);
         end if;

@@ -1,8 +1,11 @@
--- purpose: keep the ids from `lower` to below `upper` out of the default segment, by a constraint; with nulls, end that
+-- purpose: Keep the ids from `lower` to below `upper` out of the default segment by a constraint; drop the constraint if they are null.
 --
--- While it stands and no segment takes those ids, drawing one of them fails its transaction. So they are to lie very far
--- ahead, what follows is to come at once, and what an end has left is ended by the next who looks. What the default
--- segment holds is searched later: here it is locked for an instant. Null, or "busy", or "passed", as in segment_add.
+-- The function returns null, or "busy" or "passed" as `segment_add` does.
+--
+-- While the constraint exists and no segment takes the ids, a transaction that draws one of them fails. So the ids must lie
+-- very far ahead, and the search and the new segment must follow at once. If a kill leaves the constraint behind, the next
+-- maintenance that finds it drops it. The default segment is locked here for an instant only. `segment_prove` searches its
+-- rows later.
 create or replace function {schema}.segment_exclude(lower bigint, upper bigint)
 returns text language plpgsql security definer
 set lock_timeout = '25ms' set client_min_messages = warning

@@ -1,18 +1,21 @@
--- purpose: all that keeps a segment from being emptied whole, a row each; none: everything in it may go
+-- purpose: Return all reasons to keep the records of a segment, one row each. Without a row the segment can be emptied whole.
 --
--- The one place that says so: who empties a segment asks under its lock, who wants to know why it is there asks as well.
+-- No other function decides this. `segment_empty` asks it for the decision, and reports ask it why a segment exists. The
+-- reasons come in this order:
 --
---   open      its last id is not drawn yet
---   empty     nothing is in it but dead records, which stay
---   archive   an archive is kept, and its newest record is not in it yet
---   young     its newest records were created since `before`; null: their age does not matter
---   cursor    a subscription has not passed its newest record: `partition` is the furthest behind, `id` its least
---             (floor_id, last_id); a partition without a cursor has passed nothing
---   parked    `count` records of it are parked and neither dead nor discarded, or their dead-letter hook is owed; `id` is the first
---   dead      there are more dead records than may be set aside: `count`
+--   open      the last id of the segment is not drawn yet
+--   young     the newest records were created at `before` or later; a `before` of null ignores their age
+--   archive   an archive is kept, and the newest record is not in it yet
+--   cursor    the subscription has not passed the newest record: `partition` is the partition furthest behind, and `id` is its
+--             least(floor_id, last_id). A partition without a cursor has passed nothing.
+--   parked    `count` records of the segment are parked and neither dead nor discarded, or still need a call of their dead-letter
+--             hook; `id` is the first of them
+--   dead      the segment has more dead records than can be set aside: `count`
+--   empty     the segment has no records except dead ones, which are kept
 --
--- Ids and times rise together, nearly: the newest are the last thousand. Locks and cursors: as in purge_records, nothing
--- is parked behind a cursor, and cursors go back, and subscriptions begin, only under the lock of purges.
+-- Times rise with ids, with few exceptions, so the thousand records with the highest ids count as the newest. As in
+-- `purge_records`, nothing is parked behind a cursor, and cursors go back, and subscriptions begin, only under the lock of
+-- purges.
 create or replace function {schema}.segment_holds(lower bigint, upper bigint, before timestamptz)
 returns table (reason text, subscription text, partition smallint, id bigint, count bigint)
 language plpgsql stable

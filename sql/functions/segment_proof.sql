@@ -1,4 +1,6 @@
--- purpose: the ids that a constraint keeps out of the default segment, and whether what it holds was found to be without
+-- purpose: Return the ids that a constraint keeps out of the default segment: from `lower` to below `upper`. No constraint, no row.
+--
+-- `valid` is true once a search has proven that the default segment has none of the ids.
 create or replace function {schema}.segment_proof()
 returns table (lower bigint, upper bigint, valid boolean) language sql stable
 set search_path = pg_catalog, pg_temp set row_security = off as $$

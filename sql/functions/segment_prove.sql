@@ -1,6 +1,7 @@
--- purpose: search the default segment for what its constraint keeps out; publishers and polls go on meanwhile
+-- purpose: Search the default segment for ids that its constraint keeps out. Publishers and polls go on meanwhile.
 --
--- It may take minutes, so the caller lifts the limit of a statement. An autovacuum of the same table is waited for.
+-- The search may take minutes, so the caller lifts the statement timeout. The statement waits for an autovacuum of the same
+-- table.
 create or replace function {schema}.segment_prove()
 returns void language plpgsql security definer
 set lock_timeout = '5s' set search_path = pg_catalog, pg_temp set row_security = off as $$

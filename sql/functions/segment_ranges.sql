@@ -1,4 +1,6 @@
--- purpose: the segments of the log with the ids they take, from `lower` to below `upper`; the default one has neither
+-- purpose: Return the segments of the log in the order of their ids, each with its ids from `lower` to below `upper`.
+--
+-- The default segment comes last and has null in both columns.
 create or replace function {schema}.segment_ranges()
 returns table (segment oid, name text, lower bigint, upper bigint) language sql stable
 set search_path = pg_catalog, pg_temp set row_security = off as $$

@@ -1,8 +1,9 @@
--- purpose: all of a full segment that may still change while it is about to be emptied, in words
+-- purpose: Return a text with every fact about a full segment that may still change while the segment is about to be emptied.
 --
--- What decides is asked by segment_holds, which takes long for a lock under which polls wait. Cursors do not go back under
--- the lock of purges and nothing is parked behind them, so it stays as it was unless this changes: a record that comes is
--- the newest, or young; a row that is parked, or dead no more, changes a count. The newest are the last thousand.
+-- `segment_holds` decides whether a segment can be emptied, but it takes too long to run under a lock that makes polls wait.
+-- Under the lock of purges no cursor goes back, and nothing is parked behind a cursor. So the decision is valid until this
+-- text changes: a new record is the newest or young, and a row that is parked, or is no longer dead, changes a count. The
+-- thousand records with the highest ids count as the newest.
 create or replace function {schema}.segment_state(segment oid, lower bigint, upper bigint)
 returns text language plpgsql stable
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off

@@ -1,8 +1,10 @@
--- purpose: the head of a blocked key is dead and blocks no longer, so that its followers go on
+-- purpose: Make the first blocking record of an aggregate dead, and end its blocking, so that the records behind it go on.
 --
--- It stays, as every dead record, to be looked at, replayed or discarded; no dead-letter hook is owed for it. A head
--- that is dead already only stops blocking. No row comes back where the key is not blocked. Locks and parked_version as
--- in replay.
+-- The record is kept like every dead record, to be inspected, replayed or discarded. No dead-letter hook is called for it. If
+-- the record is dead already, it only stops blocking.
+--
+-- The function returns the record, its state before, and true. It returns no row if the aggregate is not blocked. It locks
+-- partition rows and raises `parked_version` as `replay` does.
 create or replace function {schema}.skip(subscription text, aggregate_type text, aggregate_id text, reason text, error_limit integer)
 returns table (record_id bigint, state text, changed boolean) language plpgsql
 set search_path = pg_catalog, pg_temp set row_security = off as $$

@@ -1,8 +1,10 @@
--- purpose: delete a paused subscription that nobody works on: its cursors, its parked records, its history, its limits, its name
+-- purpose: Delete a paused subscription that nobody works on, with its cursors, parked rows, history and limits.
 --
--- Null when it is done; else what is in the way: "missing", "resumed", "instances", "owners". Its row is locked first,
--- so nobody resumes it meanwhile; then its partitions, in order, as before every write of parked rows. An instance that
--- registers after the look is of no harm: no plan is made in a subscription that does not exist.
+-- The function returns null on success, and otherwise the obstacle: "missing", "resumed", "owners" or "instances".
+--
+-- The subscription's row is locked first, so nobody resumes the subscription meanwhile. Then its partition rows are locked,
+-- in order, as before every write of parked rows. An instance that registers after the check does no harm, because a
+-- subscription that does not exist gets no plan.
 create or replace function {schema}.subscription_drop(subscription text)
 returns text language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column

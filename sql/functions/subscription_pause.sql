@@ -1,8 +1,10 @@
--- purpose: pause a subscription: nobody is to own its partitions until it is resumed
+-- purpose: Pause a subscription, so that nobody owns its partitions until it is resumed. Return true if it was not paused before.
 --
--- Whether it was going on before; null if there is none. With the lock of plans, the subscription's row: a plan that was decided before comes
--- first and is undone here, or comes after and finds the subscription paused. Owners see at their next tick that they
--- are assignees no more, finish what runs, and release.
+-- The function returns null if there is no such subscription.
+--
+-- The lock on the subscription's row is the lock of plans. A plan that was decided before either comes first and is undone
+-- here, or comes later and finds the subscription paused. At its next tick each owner sees that it is no longer the assignee,
+-- finishes its running handlers, and releases its partitions.
 create or replace function {schema}.subscription_pause(subscription text)
 returns boolean language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column

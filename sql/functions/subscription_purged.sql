@@ -1,8 +1,8 @@
--- purpose: the greatest id that a purge has deleted, if it may have deleted what is asked for; else null
+-- purpose: Return the greatest deleted id if a purge may have deleted records from `from_id` or `from_time` on; otherwise null.
 --
--- Asked for is what follows from an id, or from a time. What was deleted had ids up to the one that purges keep in
--- `meta`, and its times are not known any more; but ids and times rise together, so all of it is older than the first
--- record that is left above that id. Where none is left there, nobody can tell, and the answer is the cautious one.
+-- `meta` has the greatest id that purges have deleted. The times of deleted records are not known any more. But ids and times
+-- rise together, so all deleted records are older than the first record that is left above that id. If no record is left
+-- above it, nobody can tell, and the function assumes that such records were deleted.
 create or replace function {schema}.subscription_purged(from_id bigint, from_time timestamptz)
 returns bigint language sql stable set search_path = pg_catalog, pg_temp set row_security = off as $$
     select purged.id

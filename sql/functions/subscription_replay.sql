@@ -1,23 +1,23 @@
--- purpose: set a paused subscription that nobody owns anything of back: what follows from an id or a time comes again
+-- purpose: Set back a paused subscription without owners, so that records from an id or a time on are delivered again.
 --
--- Why it is enough to lower last_id. With cursor (S, L, F) a record is consumed if its id is at most L and its xid is
--- visible in S. Let X be the first id that is to come again, and L' = least(L, X - 1):
---   * from X on every id is above L', so every record there is *new* and is read, whatever S says, in the order of ids;
---   * what is not above L' is judged as before, for S has not changed: what is visible in S stays consumed and does not
---     come again, what is not had not arrived at S and still comes *late*;
---   * F says that nothing up to it will *become* visible any more. That is a fact about transactions, not about what was
---     read, so it stays true; the search for late records begins at least(F, L').
--- A later S would hide the late ones, an earlier one would bring consumed ones again, a lower F only costs a longer search.
--- Parked rows from X on are deleted, or their records would count as consumed when they are read again; those below X
--- stay, and go on blocking their keys. The raised epoch fences whoever still believes to own a partition.
+-- `problem` is null on success, and otherwise the obstacle: "missing", "resumed", "owners" or "purged". With "purged",
+-- `purged_id` is the greatest deleted id. `rewound` is the number of partitions that were set back. `resume` lets the
+-- subscription go on at the same moment, so a command that is killed cannot leave it paused.
 --
--- With a time, X is for each partition the first id that was created then or later; a partition without any stays.
--- The lock that purges hold is waited for first, and everything is read in new statements after it: no batch of
--- a purge can have looked at the cursor as it was and delete what it has just been set back to.
+-- It is enough to lower last_id. With the cursor (S, L, F) a record is consumed if its id is at most L and its xid is visible
+-- in S. Let X be the first id that is delivered again, and L' = least(L, X - 1):
 --
--- `problem` is null when it is done; else what is in the way: "missing", "resumed", "owners", "purged" (then
--- `purged_id` says how far). `rewound` is how many partitions were set back. `resume` lets the subscription go on at the
--- same moment, so that a command that is killed cannot leave it paused.
+--   * Every id from X on is above L'. So every record from X on is *new*, and is read in the order of ids, with any S.
+--   * A record up to L' is judged as before, because S is the same. If it is visible in S, the record remains consumed and is not delivered
+--     again. If it is not visible in S, it had not arrived at S and still comes *late*.
+--   * F states that no record up to F will *become* visible any more. That is a fact about transactions, not about reading, so F remains
+--     true. The search for late records begins at the id least(F, L').
+--
+-- A later S would hide the late records, an earlier S would repeat consumed records, and a lower F would only make the search
+-- longer.
+--
+-- With a time, X is for each partition the first id that was created then or later. A partition without such a record is not
+-- changed.
 create or replace function {schema}.subscription_replay(
     subscription text, from_id bigint, from_time timestamptz, resume boolean
 ) returns table (problem text, purged_id bigint, rewound integer)
@@ -28,6 +28,8 @@ declare
     wanted  bigint[];
     written bigint[];
 begin
+    -- Wait for the lock of purges first, and read everything in new statements after it. Otherwise a step of a purge could
+    -- read the cursor before it is set back, and delete records that are needed afterwards.
     perform {schema}.locked('purge', true);
 
     select s.paused_at is null into going
@@ -57,12 +59,15 @@ begin
          where r.created_at >= subscription_replay.from_time
          group by r.partition
     ), unparked as (
+        -- Delete the parked rows from X on, because their records would otherwise count as consumed when they are read again.
+        -- The rows below X are kept and go on blocking their aggregates.
         delete from {schema}.parked k
          using first
          where k.subscription = subscription_replay.subscription
                and k.partition = first.partition and k.record_id >= first.id
         returning true
     ), lowered as (
+        -- The raised epoch fences a process that still takes itself for the owner of a partition.
         update {schema}.partition p
            set last_id = least(p.last_id, first.id - 1), parked_version = p.parked_version + 1,
                epoch = greatest(p.epoch + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint)

@@ -1,16 +1,18 @@
--- purpose: why a JSON text cannot be a payload or headers, although PostgreSQL takes it as json; null if it can
+-- purpose: Return why a JSON text that PostgreSQL accepts cannot be a payload or headers; return null if it can.
 --
--- Refused is what workers would read as something else, or not at all: they know integers of 64 bits, doubles, and 1,024
--- levels of nesting. The checks of Python are in codecs.py. Most payloads show no sign of such trouble, so each check
--- begins with one that costs little: an escape; a number of many digits or with a large exponent; many brackets.
+-- The function refuses JSON that workers would read differently or not at all. Workers know integers of 64 bits, doubles, and
+-- 1,024 levels of nesting. The checks of Python are in codecs.py. Most payloads show no sign of such trouble, so each check
+-- begins with a cheap test: for an escape, for a number with many digits or a large exponent, or for many brackets.
 create or replace function {schema}.unfit_json(doc json) returns text
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 declare
     body text := doc::text;
-    -- Escaped backslashes out of the way: each \u that is left is a real escape. E'' reads the same in every session.
+    -- Escaped backslashes are removed, so each \u that is left is a real escape. The settings of a session do not change the
+    -- meaning of an E'' literal.
     escapes text := replace(body, E'\\\\', '');
     number text;
-    outside text := E'[^][{{}}"]|"(?:[^"\\\\]|\\\\.)*"';  -- a text, or what is neither text nor bracket
+    -- The pattern matches a string, or a character that belongs to no string and is no bracket.
+    outside text := E'[^][{{}}"]|"(?:[^"\\\\]|\\\\.)*"';
     shallow text := outside;
 begin
     if position(E'\\u' in escapes) > 0 then
@@ -24,7 +26,8 @@ begin
         end if;
     end if;
 
-    -- Wherever a number may stand, in a text too; then number by number, which takes ten times as long.
+    -- The first test searches every position where a number may begin, also in strings. The second test reads number by
+    -- number, which takes ten times as long.
     if body ~ E'(?:^|[,:\\s\\[])(?:[-0-9][0-9]{{19}}|-?0\\.0{{19}}|-?[0-9.]+[eE][+-]?[0-9]{{3}})' then
         begin
             for number in
@@ -49,11 +52,13 @@ begin
             shallow := outside || '|[[{{](?:' || shallow || ')*[]}}]';
         end loop;
         begin
-            if body !~ ('^(?:' || shallow || ')*$')  -- ten times as fast as jsonb
+            -- The regular expression is ten times as fast as jsonb.
+            if body !~ ('^(?:' || shallow || ')*$')
                and doc::jsonb @? 'strict $.**{{1024 to last}} ? (@.type() == "array" || @.type() == "object")' then
                 return 'is nested more than 1024 levels deep: make it flatter';
             end if;
-        exception when numeric_value_out_of_range then  -- jsonb keeps all digits, of which there are limits
+        -- jsonb keeps all digits of a number, up to a limit.
+        exception when numeric_value_out_of_range then
             return 'holds a number of too many digits: give it as text';
         end;
     end if;

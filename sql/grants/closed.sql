@@ -1,6 +1,6 @@
--- purpose: once there are roles nobody calls a function but them
+-- purpose: Once roles are granted their privileges, let no other role call the functions.
 --
--- Most run with the rights of who calls them. Those that change segments run with their owner's, who alone may: nobody
--- else calls them in any case.
+-- Most functions run with the rights of the caller. A function that changes segments needs the rights of its owner, so no
+-- other role may call it in any case.
 
 revoke all on all functions in schema {schema} from public;

@@ -1,7 +1,8 @@
--- purpose: what it takes to publish, from Python and from SQL, and nothing else
+-- purpose: Grant a role the privileges to publish from Python and from SQL, and no others.
 --
--- Columns by name: never `xid` and `id`, which fences rest on, nor `created_at`, which purges go by; and no column can
--- be read, so no `returning`. USAGE on the sequence is for the default of `id`: it draws ids, it cannot set them back.
+-- INSERT is granted on named columns. The role cannot write `xid` and `id`, because fences depend on them, nor `created_at`,
+-- because purges use it. The role can read no column of `record`, so it cannot use RETURNING. USAGE on the sequence serves
+-- the default of `id`: the role can draw ids but cannot set the sequence back.
 
 grant usage on schema {schema} to {role};
 grant insert (partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload, payload_bytes,
@@ -16,7 +17,8 @@ grant execute on function
     {schema}.unfit_json(json), {schema}.new_event_id(), {schema}.partition_of(text), {schema}.ring(integer),
     {schema}.tell(text), {schema}.refuse(text), {schema}.cancel(uuid, text, text) to {role};
 
--- There is no such sequence before PostgreSQL 15. The name of a role is a value here: what it holds may end the text.
+-- PostgreSQL 14 has no sequence `bell`. The role's name is passed as a setting, because the name may contain characters that
+-- would end the quoted text of the block.
 select set_config('partbox.granted', {role_name}, true);
 do $$
 begin

@@ -1,10 +1,12 @@
--- purpose: what workers, supervisors and purges need, and the commands status, doctor, top, dashboard, dead, blocked
+-- purpose: Grant a role the privileges of workers, supervisors and purges.
 --
--- A plan locks its subscription's row, which takes a right to change it, and who archives the view `archiving`.
+-- The commands status, doctor, top, dashboard, dead and blocked need these privileges, too.
 --
--- It does not publish (a handler that does, and an import, need both roles), draws no ids, makes and drops no
--- subscriptions, and changes no record. Doctor reads the segment that is the net by its own name. Purges keep in `meta`
--- how far they went.
+-- A plan locks its subscription's row, and an archiver locks the view `archiving`. Both locks need a right to update.
+--
+-- The role does not publish, draws no ids, makes and drops no subscriptions, and changes no record. A handler that publishes,
+-- and an import, need the role of a publisher as well. Doctor reads the default segment by its own name. Purges store their
+-- progress in `meta`.
 
 grant usage on schema {schema} to {role};
 grant select, delete on {schema}.record to {role};
@@ -51,7 +53,8 @@ grant execute on function
     {schema}.segment_exclude(bigint, bigint), {schema}.segment_prove(), {schema}.segment_empty(bigint, float8),
     {schema}.segment_detach(bigint), {schema}.segment_drop() to {role};
 
--- There are no such sequences before PostgreSQL 15. The name of a role is a value here: what it holds may end the text.
+-- PostgreSQL 14 has no sequences `life` and `bell`. The role's name is passed as a setting, because the name may contain
+-- characters that would end the quoted text of the block.
 select set_config('partbox.granted', {role_name}, true);
 do $$
 begin

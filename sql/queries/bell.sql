@@ -1,26 +1,30 @@
 -- name: sleeps
--- Part of others: whether a worker sleeps. Evaluated in what an INSERT returns, or after it: once the id is drawn, so that
--- a transaction which asked too early has an id that whoever falls asleep can see. A schema without the sequence, and a role
--- that may not read it, ring nobody.
+-- Other queries contain this expression. It is true if a worker sleeps: the flag lies between 1 and 3000 milliseconds ahead. The
+-- expression is evaluated after the id of the record is drawn, in the RETURNING clause of the INSERT or behind the INSERT. If a
+-- transaction reads the flag too early, a worker that is about to sleep can therefore see the id that this transaction has drawn. The
+-- expression is not true if the schema has no sequence `bell` or the role may not read the sequence.
 (select case when has_sequence_privilege(bell.sequence, 'SELECT') then pg_sequence_last_value(bell.sequence) end
         - (extract(epoch from clock_timestamp()) * 1000)::bigint
    from (select to_regclass({bell}) as sequence offset 0) as bell) between 1 and 3000
 
 -- name: queue_has_room
--- Part of others: whether a notification may be sent. The queue is one for the whole server, and a session that listens in
--- an open transaction keeps it from being emptied; once it is full every transaction that notifies fails at its COMMIT. At
--- half of it PostgreSQL begins to warn in its log; the other half is for transactions that have rung and are still open.
--- Asking costs 0.1 us, and frees what nobody needs any more: nothing else does that while nobody notifies.
+-- Other queries contain this expression. It is true if a notification may be sent. The whole server has one queue for notifications, and
+-- a session that listens in an open transaction keeps the queue from being emptied. Once the queue is full, every transaction that
+-- notifies fails at its COMMIT. When the queue is half full, PostgreSQL begins to warn in its log. The other half is left for
+-- transactions that have notified and are still open. The function call costs 0.1 us. It also frees the entries that nobody needs any
+-- more, which nothing else does while nobody notifies.
 (pg_notification_queue_usage() < 0.5)
 
 -- name: rings
--- Part of others, inline in what an INSERT returns: rings for its partition, if a worker sleeps; whether it rang.
+-- Other queries contain this expression in the RETURNING clause of an INSERT. It sends a notification with the partition of the record if
+-- a worker sleeps. It is true if a notification was sent.
 (case when {sleeps}
       then case when {queue_has_room} then pg_notify({channel}, (%(partition)s::smallint)::text) is not null else false end
       else false end)
 
 -- name: rings_many
--- Part of others: rings for these partitions, if a worker sleeps; whether it rang.
+-- Other queries contain this expression. It sends a notification for each of the given partitions if a worker sleeps. It is true if
+-- notifications were sent.
 case when {sleeps}
      then case when {queue_has_room}
                then (select count(pg_notify({channel}, partition)) from unnest(%(partitions)s::text[]) as given (partition)) > 0
@@ -28,28 +32,32 @@ case when {sleeps}
      else false end
 
 -- name: ring
--- Rings for events that were copied.
+-- The query sends the notifications for events that were copied, if a worker sleeps. It returns whether it sent any.
 select {rings_many}
 
 -- name: flag_ahead
--- Part of others: the milliseconds by which the flag lies ahead, in the sequence that is named by its oid.
+-- Other queries contain this expression. It is the number of milliseconds by which the flag lies ahead of the clock. The parameter `bell`
+-- is the oid of the sequence.
 (case when has_sequence_privilege(%(bell)s::oid, 'SELECT') then pg_sequence_last_value(%(bell)s::oid::regclass) end
  - (extract(epoch from now()) * 1000)::bigint)
 
 -- name: bell_found
--- The sequence `bell`, and how many transactions may be prepared. No row where there is none that this role may set.
+-- The query returns the oid of the sequence `bell` and the number of transactions that may be prepared. It returns no row if there is no
+-- such sequence or this role may not set the sequence.
 select found.oid::bigint, current_setting('max_prepared_transactions')::integer
   from (select c.oid::regclass
           from pg_class c
          where c.oid = to_regclass({bell})
-               and case when c.relkind = 'S'  -- the order of AND is the planner's
+               -- The CASE fixes the order of the tests. The planner may reorder the operands of AND.
+               and case when c.relkind = 'S'
                         then has_sequence_privilege(c.oid, 'SELECT') and has_sequence_privilege(c.oid, 'UPDATE')
                         else false end) as found
 
 -- name: bell_raise
--- Raises the flag for `ahead` milliseconds from now; whether it was up before. It stays up for as long as others have
--- raised it, unless that is no time of ours: a clock was set back. Null, and nothing done, where the server's
--- notification queue is filling up. The sequence is logged, and nobody waits for the disc, or a standby, to have it.
+-- The statement raises the flag to `ahead` milliseconds from now. If other workers have raised the flag further, it does not change,
+-- unless it lies more than 3000 milliseconds ahead. Then a clock was set back. The second column is the new value of the flag. It is
+-- null, and nothing is done, if the server's notification queue is filling up. The third column says whether the flag was up before. The
+-- new value is written to the WAL, but nobody waits until the disk or a standby has it.
 select set_config('synchronous_commit', 'off', true),
        case when {queue_has_room}
             then setval(%(bell)s::oid::regclass,
@@ -59,13 +67,13 @@ select set_config('synchronous_commit', 'off', true),
           from (select (extract(epoch from clock_timestamp()) * 1000)::bigint as now offset 0) as clock offset 0) as seen
 
 -- name: bell_lower
--- Lowers the flag.
+-- The statement lowers the flag. Like `bell_raise`, it does not wait for the disk.
 select set_config('synchronous_commit', 'off', true), setval(%(bell)s::oid::regclass, 1)
 
 -- name: bell_say
--- Tells all who listen; false where the server's notification queue is filling up.
+-- The query notifies all workers that listen. It returns false, and notifies nobody, if the server's notification queue is filling up.
 select case when {queue_has_room} then pg_notify({channel}, %(payload)s::text) is not null else false end
 
 -- name: bell_listen
--- Hears the rings of this schema from here on.
+-- From now on, this session receives the notifications of the schema.
 listen {channel_name}

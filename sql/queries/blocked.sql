@@ -1,15 +1,17 @@
 -- name: waits_for_turn
--- Part of others: whether a parked row only waits for its turn under the limit of its handler, and its key behind it. Nobody
--- needs to act on that.
+-- Other queries contain this expression. It is true if a parked row, with its key behind it, only waits for its turn under the limit of
+-- its handler. No operator needs to act on such a row.
 last_error is not distinct from 'it waits for its turn: its handler has a limit'
 
 -- name: waits
--- Part of others: whether an unfinished parked row, by itself, waits for its turn or its time. Else it is trouble, and counts
--- against the brake with what is held behind it. One that has failed before and waits now is taken for trouble.
+-- Other queries contain this expression. It is true if an unfinished parked row by itself waits for its turn or its time. All other
+-- unfinished rows are trouble: they count against the brake, together with the rows that are held behind them. A row that has failed
+-- before and waits now counts as trouble, too.
 (state = 'scheduled' or state = 'deferred' and (last_error is null or {waits_for_turn}))
 
 -- name: blocked_list
--- Keys with blocking rows, the longest blocked first: their head, how many wait behind it, and who is to run it.
+-- The query returns the keys that have blocking rows, the longest blocked first. Each row has the head of the key, the number of rows
+-- that wait behind the head, and the process that owns the partition. Keys that wait for their turn are left out.
 with blocked as (
     select k.aggregate_type, k.aggregate_id, min(k.record_id) as head, count(*) - 1 as followers, min(k.parked_at) as since
       from {schema}.parked k
@@ -32,7 +34,8 @@ select b.aggregate_type, b.aggregate_id, b.head, r.event_id, k.event_type, k.sta
  order by b.since, b.head
 
 -- name: blocked_groups
--- Blocked keys whose heads are alike, the most frequent first: how many, the events behind them, since when, and one head.
+-- The query returns groups of blocked keys whose heads are alike, the largest group first. Each row has the number of keys, the number of
+-- events behind their heads, the first and the last time since when keys are blocked, and one head.
 with blocked as materialized (
     select min(k.record_id) as head, count(*) - 1 as followers, min(k.parked_at) as since
       from {schema}.parked k
@@ -56,11 +59,11 @@ select g.keys, g.followers, g.since_from, g.since_to, k.event_type, k.state, k.a
  order by g.keys desc, g.head
 
 -- name: blocked_retry
--- The head of a blocked key is due; see the function.
+-- The head of a blocked key becomes due now; see the function `retry_now`.
 select record_id, state, changed::integer as changed, array[record_id] as record_ids
   from {schema}.retry_now(%(subscription)s, %(aggregate_type)s, %(aggregate_id)s)
 
 -- name: blocked_skip
--- The head of a blocked key blocks no longer; see the function.
+-- The head of a blocked key stops blocking; see the function `skip`.
 select record_id, state, changed::integer as changed, array[record_id] as record_ids
   from {schema}.skip(%(subscription)s, %(aggregate_type)s, %(aggregate_id)s, %(reason)s, %(error_limit)s::integer)

@@ -1,5 +1,6 @@
 -- name: cdc_server
--- One row: wal_level; whether there is a publication of that name; whether it gives the log's inserts as those of `record`.
+-- The query returns one row: wal_level, whether a publication of that name exists, and whether that publication publishes inserts into
+-- the log as inserts into `record`.
 select current_setting('wal_level'),
        exists (select from pg_publication where pubname = %(publication)s),
        exists (select from pg_publication p
@@ -8,9 +9,10 @@ select current_setting('wal_level'),
                       and t.schemaname = {schema_name} and t.tablename = 'record')
 
 -- name: cdc_snapshot
--- What Debezium selects when it first starts: in the order of the primary key, which keeps that of each aggregate.
+-- Debezium runs this query when it starts for the first time. The order of the primary key keeps the order of each aggregate.
 select * from {schema}.record order by partition, id
 
 -- name: cdc_heartbeat
--- Something in the WAL that the connector gets: without it the slot of a quiet log would keep what others write.
+-- The statement writes something to the WAL that the connector receives. Otherwise the replication slot of a quiet log would retain the
+-- WAL that others write.
 select pg_logical_emit_message(false, 'partbox', '')

@@ -1,5 +1,6 @@
 -- name: mine
--- Part of others: the partitions that I own or am assigned, each found by an index, whatever the number of the others.
+-- Other queries contain this query. It returns the partitions that this instance owns or is assigned. An index finds each of them,
+-- however many other partitions there are.
     select p.partition, coalesce(p.assignee = %(me)s::uuid, false) as assigned, coalesce(p.owner = %(me)s::uuid, false) as owned,
            p.owner is null as free, p.epoch, p.parked_version
       from (select * from {schema}.partition a where a.subscription = %(subscription)s and a.assignee = %(me)s::uuid
@@ -8,20 +9,23 @@
              where o.subscription = %(subscription)s and o.owner = %(me)s::uuid and o.assignee is distinct from %(me)s::uuid) as p
 
 -- name: limited
--- Part of others: what operators have set for handlers of the subscription, which mostly is nothing.
+-- Other queries contain this query. It returns the limits that operators have set for handlers of the subscription. Mostly there are
+-- none.
     select l.handler, l.rate, l.at_once from {schema}.handler_limit l where l.subscription = %(subscription)s
 
 -- name: digest
--- Part of others: a number that changes with whatever a tick says of these, and of limits; null if there are none. Two places
--- of a record's hash are faster than the hash of a record, for which the server looks up the type of each column.
+-- Other queries contain this expression. It is a number that changes with everything that a tick reports about the partitions in `mine`
+-- and about limits. It is null if `mine` is empty. The function hashint8extended with two arguments is faster than the hash of a row, for
+-- which the server must find the type of each column.
 bit_xor(hashint8extended(mine.epoch, (mine.parked_version << 11) + (mine.partition::bigint << 3) + (mine.assigned::integer << 2)
                                      + (mine.owned::integer << 1) + mine.free::integer))
     # coalesce((select bit_xor(hashtextextended(row(l.handler, l.rate, l.at_once)::text, 0)) from ({limited}) as l), 0)
 
 -- name: calm
--- An idle check that makes no fence, for one who has seen all that this says: how far the bell's flag lies ahead; whether still
--- as many ids are drawn, my partitions' digest is the one that is known, and no row of the subscription is due some time; and
--- the server's life. A third of what a tick takes, so a tick is taken when this says no.
+-- The query is an idle check that makes no fence, for a worker that knows the state already. It returns the milliseconds by which the
+-- bell's flag lies ahead; true if no more ids are drawn, the digest of this instance's partitions is `known`, and no parked row of the
+-- subscription has a due time; the server's incarnation; and the oids of the log (see `log_named`). It takes a third of the time of a
+-- tick. A worker runs a tick if the second column is false.
 select {flag_ahead},
        {drawn} = %(drawn)s::bigint
        and (select {digest} from ({mine}) as mine) is not distinct from %(known)s::bigint
@@ -29,11 +33,12 @@ select {flag_ahead},
        pg_sequence_last_value(%(life)s::oid::regclass), {log_named}
 
 -- name: tick
--- An idle check (see `fence`), and in the same round trip my partitions, to hold and to claim, with a digest of them: they
--- only come, an array for each column, if their digest is not the one that is `known`, for nearly always they are 256 rows
--- that say what the last tick has said. As many arrays of limits come with them. Then those of mine with a parked row that is due some time, and the seconds until the
--- first one is. A publisher may have said any time; infinity cannot be subtracted. The index is asked for one partition
--- after the other that has any: few have.
+-- The query is an idle check (see `fence`) and returns more in the same round trip: a digest of this instance's partitions, whether the
+-- digest is `known`, two arrays of due times, the partitions, and the limits. The partitions and the limits have one array for each
+-- column, which is null if the digest is `known`. That is nearly always so, because the 256 partitions rarely change between two ticks.
+-- The first array of due times has the partitions that this instance owns and that have a parked row with a due time. The second one has
+-- the seconds until the first of these rows is due. A publisher may have given any time, and infinity cannot be subtracted, so times are
+-- capped. The recursive query searches the index once for each partition that has such a row. Few partitions have one.
 with recursive look as materialized (
 {fence}
 ), mine as materialized (
@@ -68,14 +73,16 @@ select look.*, digest.of_mine, digest.of_mine = %(known)s::bigint, due.*, seen.*
          where (select of_mine from digest) is distinct from %(known)s::bigint) as limited
 
 -- name: claim
--- Take what is assigned to me and free; see the function.
+-- The query claims the free partitions that are assigned to this instance; see the function `claim`. The last column is the number of
+-- seconds between the last save and this claim, and null if the last owner died.
 select partition, epoch, snapshot::text, last_id, floor_id, parked_version, suspect_until_id,
        case when suspect_until_id is null then extract(epoch from claimed_at - saved_at)::float8 end
   from {schema}.claim(%(subscription)s, %(me)s::uuid)
 
 -- name: take_up
--- Those of these partitions that are mine under these epochs, with their saved cursors; each under a new epoch. What an
--- earlier connection of mine has sent may still arrive, and finds itself refused: so does a take-up, by the epochs.
+-- The statement returns those of the given partitions that this instance owns under the given epochs, with their saved cursors, and gives
+-- each a new epoch. A save or a take-up that an earlier session of this instance has sent may arrive later. Such a statement has the old
+-- epochs, so it changes nothing.
 with mine as materialized (
     select p.partition
       from {schema}.partition p
@@ -95,9 +102,11 @@ select taken.* from taken
  where (select {schema}.all_written('partition', (select count(*) from mine), count(*)) from taken)
 
 -- name: save
--- The fenced write, see the function; how long the server took for it, which a busy client cannot tell; and whether the
--- server is in the life that the session began in. In another it is nobody who saves, who owns nothing and writes nothing.
--- Last, with its tables locked, and once, for it is an aggregate: whether it has written to those that the session began with.
+-- The query is the fenced write of an owner; see the function `save`. It returns one row: the partitions that this instance still owns;
+-- the seconds that the server took, which a busy client cannot measure; and whether the server is in the incarnation that the session
+-- began in. In another incarnation, `me` becomes null, which owns nothing, so nothing is written. The query is an aggregate, so its third
+-- column is computed once and after the save, with the tables locked. There it compares the tables of the save with those that the
+-- session began with, and fails if they differ.
 select array_agg(saved.partition) filter (where saved.partition is not null),
        extract(epoch from clock_timestamp() - statement_timestamp())::float8,
        case when coalesce({schema}.tables_saved() = %(tables)s::bigint, true) then bool_and(life.same)

@@ -1,5 +1,5 @@
 -- name: dead_chosen
--- A part of those below: the dead records `k` that filters choose.
+-- Other queries contain this condition. It is true if the parked row `k` is dead and matches the filters. `older_than` is in seconds.
 k.subscription = %(subscription)s and k.state = 'dead'
 and (%(event_type)s::text is null or k.event_type = %(event_type)s)
 and (%(aggregate_type)s::text is null or k.aggregate_type = %(aggregate_type)s)
@@ -11,7 +11,8 @@ and (%(since)s::timestamptz is null or k.parked_at >= %(since)s)
 and (%(until)s::timestamptz is null or k.parked_at < %(until)s)
 
 -- name: dead_list
--- Dead records, oldest first. The log is asked for those alone, one row at a time, by its key: it may be any size.
+-- The query returns dead records, the oldest first. The log can have any size, so it is read for the chosen rows only, one at a time and
+-- by its key.
 select k.record_id, r.event_id, k.event_type, k.aggregate_type, k.aggregate_id, r.tenant_id, k.attempts, k.parked_at,
        r.created_at, k.last_error, k.blocks, k.traceback
   from (select k.*
@@ -26,7 +27,8 @@ select k.record_id, r.event_id, k.event_type, k.aggregate_type, k.aggregate_id, 
  order by k.record_id
 
 -- name: dead_groups
--- Dead records that are alike, the most frequent first: how many, since when, and the newest of them as in a list.
+-- The query returns groups of dead records that are alike, the largest group first. Each row has the number of the group, how many
+-- records it has and how many of them block, the first and the last time of death, and the newest record with the columns of `dead_list`.
 select n.number, n.count, n.blocking, n.died_from, n.died_to,
        k.record_id, r.event_id, k.event_type, k.aggregate_type, k.aggregate_id, r.tenant_id, k.attempts, k.parked_at,
        r.created_at, k.last_error, k.blocks, k.traceback
@@ -45,15 +47,16 @@ select n.number, n.count, n.blocking, n.died_from, n.died_to,
  order by n.count desc, n.newest desc
 
 -- name: dead_count
--- How many.
+-- The query returns the number of dead records that match.
 select count(*)
   from {schema}.parked k
  where {dead_chosen}
 
 -- name: dead_chunks
--- The ids of all that match, in chunks of about `size`: keys in the order of their lowest id, never a key in two chunks.
--- A record without aggregate id is a key of its own. `rank` counts the records of the keys before. Read at once, so that
--- what dies again after its replay is not replayed again, and every chunk is found without reading the rest once more.
+-- The query returns the ids of all dead records that match, in arrays of about `size` ids. The keys are in the order of their lowest ids,
+-- and no key is in two arrays. A record without an aggregate id is a key of its own. `rank` counts the records of the keys before. All
+-- ids are read at once. So a record that dies again after its replay is not replayed again, and no array needs another search through the
+-- rest.
 select array_agg(placed.record_id order by placed.record_id)
   from (select keyed.record_id, (rank() over (order by keyed.lowest) - 1) / %(size)s::bigint as chunk
           from (select k.record_id,
@@ -66,7 +69,7 @@ select array_agg(placed.record_id order by placed.record_id)
  order by placed.chunk
 
 -- name: dead_of_event
--- The dead records of an event id; the log has no index on those, but few records are dead.
+-- The query returns the ids of the dead records of an event id. The log has no index on event ids, but few records are dead.
 select k.record_id
   from {schema}.parked k
  cross join lateral (
@@ -75,7 +78,7 @@ select k.record_id
  order by k.record_id
 
 -- name: dead_show
--- One dead record with what the log holds of it; the payload only if it is wanted.
+-- The query returns one dead record with its data from the log. The payload is read only if `payload` is true.
 select k.record_id, r.event_id, k.event_type, k.aggregate_type, k.aggregate_id, r.tenant_id, k.attempts, k.parked_at,
        case when r.id is not null then least(greatest(r.created_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z') end,
        k.last_error, k.blocks, k.traceback,
@@ -87,17 +90,17 @@ select k.record_id, r.event_id, k.event_type, k.aggregate_type, k.aggregate_id, 
  where k.subscription = %(subscription)s and k.record_id = %(record_id)s::bigint and k.state = 'dead'
 
 -- name: dead_replay
--- These records are ready again; see the function.
+-- The given records become ready again; see the function `replay`.
 select {schema}.replay(%(subscription)s, %(record_ids)s::bigint[]) as changed
 
 -- name: dead_discard
--- These records are given up; see the function.
+-- The given records are discarded; see the function `discard`.
 select {schema}.discard(%(subscription)s, %(record_ids)s::bigint[]) as changed
 
 -- name: parked_state
--- What a record is parked as, if it is.
+-- The query returns the state of a parked record. It returns no row if the record is not parked.
 select k.state from {schema}.parked k where k.subscription = %(subscription)s and k.record_id = %(record_id)s::bigint
 
 -- name: moment_ago
--- The moment so many seconds ago, by the database's clock.
+-- The query returns the time `ago` seconds before now, by the database's clock.
 select clock_timestamp() - make_interval(secs => least(%(ago)s::float8, 3e9))

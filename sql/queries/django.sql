@@ -1,13 +1,14 @@
 -- name: django_newest
--- The highest id that was given out.
+-- The query returns the highest id that was drawn.
 select {drawn}
 
 -- name: django_published
--- The highest id that this session has drawn: that of the record which it has just written, or a little higher.
+-- The query returns the highest id that this session has drawn. The record that the session has just written has this id or a slightly
+-- lower one.
 select currval({sequence})
 
 -- name: django_task
--- A task by its event, looked for in its partition at and a little below an id: by the primary key of the log.
+-- The query returns a task by its event id. It searches one partition by the primary key of the log, from `id` down to `id` - 1000.
 select r.event_type, r.payload, r.created_at, s.status, k.attempts, k.last_error, k.traceback
   from {schema}.record r
   join {schema}.record_status s on s.subscription = %(subscription)s and s.partition = r.partition and s.id = r.id

@@ -1,9 +1,10 @@
 -- name: doctor_patience
--- For this transaction: what is locked is not waited for long, for a lock may be what is being looked for.
+-- In this transaction no statement waits for a lock for long, because a held lock may be the very problem to find.
 select set_config('lock_timeout', %(limit)s, true), set_config('jit', 'off', true)
 
 -- name: doctor_server
--- One row: the server's clock, what we may see, its settings as this session has them, and its connection slots.
+-- The query returns one row: the server's clock (Unix time), the database, the role, whether the role sees all sessions, the settings of
+-- this session, the number of connections, and the number of connections that ordinary roles may use.
 select extract(epoch from clock_timestamp())::float8,
        current_database(), current_user::text,
        pg_has_role(current_user, 'pg_read_all_stats', 'USAGE'),
@@ -16,20 +17,21 @@ select extract(epoch from clock_timestamp())::float8,
          where name in ('max_connections', 'superuser_reserved_connections', 'reserved_connections'))
 
 -- name: queue_usage
--- The part of the server's notification queue that is in use, once what nobody needs any more is freed.
+-- The query returns the used part of the server's notification queue, from 0 to 1, after entries that nobody needs any more are freed.
 select pg_notification_queue_usage()
 
 -- name: queue_holder
--- A notification that nobody heeds: when it is committed the server names in a warning who keeps the queue from being
--- emptied, if it is half full and there was no such warning in the last five seconds.
+-- The query sends a notification that nobody heeds. When it is committed, the server issues a warning that names the session that keeps
+-- the queue from being emptied. It does so if the queue is half full and there was no such warning in the last five seconds.
 select pg_notify({channel}, 'doctor')
 
 -- name: doctor_life
--- Fails where the sequence cannot be read.
+-- The query fails if the sequence `life` cannot be read.
 select pg_sequence_last_value(to_regclass(quote_ident({schema_name}) || '.life'))
 
 -- name: doctor_sequence
--- One row: the id sequence, and what a record gets by default; see the baseline for what they must be.
+-- The query returns one row: the last value and the definition of the id sequence, the table that owns the sequence, and the defaults of
+-- `record.id` and `record.xid`. The migration 0014_baseline has the right values.
 select case when has_sequence_privilege(s.seqrelid, 'SELECT') or has_sequence_privilege(s.seqrelid, 'USAGE')
             then coalesce(pg_sequence_last_value(s.seqrelid), 0) end,
        s.seqincrement, s.seqcache, s.seqcycle,
@@ -43,7 +45,9 @@ select case when has_sequence_privilege(s.seqrelid, 'SELECT') or has_sequence_pr
  where s.seqrelid = {sequence}
 
 -- name: doctor_sessions
--- Sessions of all databases with a transaction: what it holds back, and what of ours it holds, the oldest first.
+-- The query returns the sessions of all databases that have a transaction, the oldest transaction first. Ages are in seconds. The
+-- eleventh column is the age of the session's transaction id or snapshot in transactions. The last two columns say whether the session
+-- has written records, and whether it holds a lock on a table of partbox that excludes writers.
 with ours as (
     select l.pid, bool_or(l.mode = 'RowExclusiveLock' and (c.relname = 'record' or c.relispartition)) as publishes,
            bool_or(l.mode in ('ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')) as shuts
@@ -66,13 +70,15 @@ select a.pid, a.datname, a.usename, a.application_name, a.client_addr::text, a.s
  limit 100
 
 -- name: doctor_nodes
--- How many sessions of nodes there are in this database, of any subscription and schema, and the age of the oldest.
+-- The query returns the number of sessions of nodes in this database, of any subscription and schema, and the age of the oldest session
+-- in seconds.
 select count(*), extract(epoch from clock_timestamp() - min(backend_start))::float8
   from pg_stat_activity
  where datname = current_database() and application_name = 'partbox supervisor'
 
 -- name: doctor_waits
--- Who waits for a lock while holding or wanting one on our tables, and for whom.
+-- The query returns the sessions that wait for a lock while they hold or want a lock on a table of partbox, the longest wait first. Each
+-- row has the seconds of the wait and the pids of the sessions that it waits for.
 select w.pid, a.usename, a.application_name, left(a.query, 300),
        extract(epoch from clock_timestamp() - min(w.waitstart))::float8,
        pg_blocking_pids(w.pid), min(c.relname::text)
@@ -86,8 +92,9 @@ select w.pid, a.usename, a.application_name, left(a.query, 300),
  limit 100
 
 -- name: doctor_keepers
--- Who has locked, since when, what only one may have at a time: a row of `subscription` (its plans) or of `meta`, the view of
--- who archives, and the two things for which an advisory lock remains, which anybody in the database may take.
+-- The query returns the sessions that hold a lock that only one session may have at a time, and for how many seconds, the longest first.
+-- Such a lock is on a row of `subscription` (for its plans), on a row of `meta`, on the view `archiving`, or one of the two advisory
+-- locks that partbox uses. Every role of the database may take an advisory lock.
 with kept as (
     select l.pid, min(c.relname::text) as what
       from pg_locks l
@@ -113,21 +120,22 @@ select a.pid, a.usename, a.application_name, kept.what,
  limit 100
 
 -- name: doctor_prepared
--- Prepared transactions of all databases, the oldest first.
+-- The query returns the prepared transactions of all databases, the oldest first, with the age in seconds and in transactions.
 select gid, owner::text, database::text, extract(epoch from clock_timestamp() - prepared)::float8, age(transaction)
   from pg_prepared_xacts
  order by prepared
  limit 100
 
 -- name: doctor_slots
--- Replication slots, with how many transactions and how many bytes of WAL each holds back.
+-- The query returns the replication slots by name, with the number of transactions and the bytes of WAL that each holds back.
 select slot_name::text, slot_type, active, age(xmin), age(catalog_xmin),
        greatest(0, pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn))::bigint
   from pg_replication_slots
  order by slot_name
 
 -- name: doctor_tables
--- The tables that are written all the time: rows and dead rows as the statistics say, bytes, and their autovacuum.
+-- The query returns the tables that are written all the time, by name: the live and the dead rows according to the statistics, the size
+-- in bytes, whether autovacuum is off, and the seconds since the last vacuum.
 select c.relname::text, coalesce(s.n_live_tup, 0), coalesce(s.n_dead_tup, 0), pg_relation_size(c.oid),
        'autovacuum_enabled=false' = any (coalesce(c.reloptions, array[]::text[]))
        or 'autovacuum_enabled=off' = any (coalesce(c.reloptions, array[]::text[])),
@@ -138,8 +146,9 @@ select c.relname::text, coalesce(s.n_live_tup, 0), coalesce(s.n_dead_tup, 0), pg
  order by c.relname
 
 -- name: doctor_segments
--- One row: where the last segment of the log ends (null: nowhere), whether the default one holds a record, the first id
--- that is kept out of it though no segment takes it, the first ids of all segments, and why they cannot be changed.
+-- The query returns one row: the id at which the last segment of the log ends (null if there is none), whether the default segment has a
+-- record, the first id that is kept out of the default segment although no segment takes it, the first ids of all segments, and the
+-- reason why segments cannot be changed.
 select (select max(s.upper) from {schema}.segment_ranges() s),
        exists (select from {schema}.record_default),
        (select p.lower from {schema}.segment_proof() p
@@ -148,8 +157,8 @@ select (select max(s.upper) from {schema}.segment_ranges() s),
        (select m.value from {schema}.meta m where m.key = 'segments_failed')
 
 -- name: doctor_archive
--- No row where no archive is kept; else why it fails and for how many seconds, nulls if it does not; and the age and the
--- id of the oldest record that is in none.
+-- The query returns no row if no archive is kept. Otherwise it returns one row: why archiving fails and for how many seconds (both null
+-- if it does not fail), and the age in seconds and the id of the oldest record that is in no archive.
 select f.value::json ->> 'problem',
        (extract(epoch from clock_timestamp()) - (f.value::json ->> 'since')::float8)::float8,
        (extract(epoch from clock_timestamp()) - extract(epoch from waits.created_at))::float8, waits.id
@@ -160,12 +169,13 @@ select f.value::json ->> 'problem',
  where a.key = 'archived_id' and a.value is not null
 
 -- name: doctor_used
--- The greatest id that is used.
+-- The query returns the greatest id that is used.
 select {used}
 
 -- name: doctor_open
--- Partitions with unfinished parked rows: those that count against the brake, those that are held behind others, and those
--- that only wait. A key whose head is held is about to go on.
+-- The query counts the unfinished parked rows of each subscription and partition, in this order: the rows that count against the brake,
+-- the rows that are held behind others, and the rows that only wait. A key with a held head is about to continue, so its rows count as
+-- waiting.
 with keys as (
     select subscription, partition, min(record_id) as head, count(*) filter (where state <> 'dead') as count,
            count(*) filter (where state = 'held') as held
@@ -189,11 +199,12 @@ select subscription, partition, coalesce(sum(count) filter (where not waits), 0)
  order by subscription, partition
 
 -- name: doctor_letters
--- How many dead rows of each subscription the dead-letter hook has not had yet.
+-- The query returns, for each subscription, the number of dead rows that the dead-letter hook has not had yet.
 select subscription, count(*) from {schema}.parked where state = 'dead' and due_at is not null group by subscription
 
 -- name: doctor_deferred
--- Deferred rows by subscription and type, with the newest of their reasons: what a handler has said, if any has.
+-- The query returns the deferred rows by subscription and type, the largest number first: the number, the age of the oldest in seconds,
+-- and the newest reason. A reason that a handler has given is preferred. Rows that wait for their turn are left out.
 with kinds as (
     select subscription, event_type, count(*) as count, min(parked_at) as since,
            coalesce(max(record_id) filter (where last_error not like '%% waits for its downstream%%'),
@@ -211,7 +222,8 @@ select n.subscription, n.event_type, n.count, extract(epoch from clock_timestamp
  order by n.count desc, n.event_type
 
 -- name: doctor_dead
--- Dead rows by subscription, type and kind of error: how many, how many lately, and the newest of them.
+-- The query returns the dead rows by subscription, type and kind of error, the largest number of recent deaths first: the number, the
+-- number of deaths in the last `lately` seconds, the seconds since the last, the first and the first recent death, and the newest row.
 with kinds as (
     select subscription, event_type, substring(last_error from E'^(?:[\\w<>]+\\.)*[A-Z]\\w*') as kind, count(*) as count,
            count(*) filter (where parked_at > clock_timestamp() - %(lately)s * interval '1 s') as lately,
@@ -233,7 +245,8 @@ select n.subscription, n.event_type, n.count, n.lately, extract(epoch from clock
  order by n.lately desc, n.count desc, n.event_type
 
 -- name: doctor_accused
--- Rows that were running when a process died, or run now in a partition of one that did; those with most attempts.
+-- The query returns the rows that were running when a process died, or run now in a partition of such a process, with the seconds since
+-- their start. The rows with most attempts come first.
 select subscription, record_id, event_type, attempts, extract(epoch from clock_timestamp() - started_at)::float8
   from {schema}.parked
  where started_at is not null and state <> 'dead'
@@ -241,8 +254,9 @@ select subscription, record_id, event_type, attempts, extract(epoch from clock_t
  limit 100
 
 -- name: doctor_held
--- Subscriptions that still need records which are older than the retention: in how many partitions, and how old. `floor`
--- counts those of them that have read everything there, but for what an open transaction may still write below.
+-- The query returns the subscriptions that still need records that are older than `retain` seconds, by name: the number of partitions,
+-- and the age of the oldest record in seconds. The third column counts those of these partitions in which the subscription has read
+-- everything, although an open transaction may still write below its cursor.
 select p.subscription, count(*), count(*) filter (where p.last_id >= r.id),
        max(extract(epoch from clock_timestamp() - greatest(r.created_at, '0001-01-02 00:00Z')))::float8
   from {schema}.partition p
@@ -254,7 +268,8 @@ select p.subscription, count(*), count(*) filter (where p.last_id >= r.id),
  order by p.subscription
 
 -- name: doctor_expired
--- One row: partitions with a record that is older than the retention and that nobody needs, and how old the oldest is.
+-- The query returns one row: the number of partitions with a record that is older than `retain` seconds and that nobody needs, and the
+-- age of the oldest such record in seconds. In each partition it reads the first 100 records at most.
 with bound as materialized (
     select n as partition, coalesce(min(least(p.floor_id, p.last_id)), 9223372036854775807) as id
       from generate_series(0, 255) n
@@ -273,8 +288,8 @@ select count(*), max(extract(epoch from clock_timestamp() - greatest(r.created_a
  where r.created_at < clock_timestamp() - least(%(retain)s, 36500 * 86400.0) * interval '1 s'
 
 -- name: doctor_access
--- What the roles of workers may not do, or not see: those that were granted `save`, and those of workers that run. A row for
--- each table or other object of which that is so.
+-- The query returns the privileges that the roles of workers lack, and whether row security hides rows from them, one row for each
+-- object. A role of workers is a role that was granted `save` or whose workers run now.
 with role as (
     select r.oid, r.rolname::text as name, r.rolsuper or r.rolbypassrls as sees_all
       from pg_roles r
@@ -321,10 +336,12 @@ select r.name, 'function', p.oid::regprocedure::text, false, array['execute']
  order by 1, 2, 3
 
 -- name: doctor_search_path
--- The schemas where this role looks for names without one, their owners, the role, and who else may create there: PUBLIC, and
--- owners and grantees as whom somebody may log in who cannot become this role, nor the owner of the database or of our schema,
--- which could do more. An owner may grant itself what it lacks.
--- All types are exact, and no function takes any type: else a function of those whom it looks for could answer.
+-- The query returns the schemas in which this role searches for unqualified names, by name: the owner of each, this role, and who else
+-- may create objects there. The list has PUBLIC, and each owner or grantee as whom some login role can act. A login role does not count
+-- if it can become this role, the owner of the database or the owner of the schema of partbox, because it could do more anyway. An owner
+-- counts because it may grant itself a privilege that it lacks.
+-- The types of all arguments are exact, and no function accepts any type. Otherwise a function of the very roles that the query searches
+-- for could be called.
 select quote_ident(n.nspname::text), quote_ident(pg_get_userbyid(n.nspowner)::text), quote_ident(current_user::text), array(
        select case when a.grantee = 0::oid then 'PUBLIC' else quote_ident(pg_get_userbyid(a.grantee)::text) end
          from (select grantee from aclexplode(n.nspacl) where privilege_type = 'CREATE' union select n.nspowner) a
@@ -341,9 +358,10 @@ select quote_ident(n.nspname::text), quote_ident(pg_get_userbyid(n.nspowner)::te
  order by n.nspname
 
 -- name: doctor_triggers
--- Triggers and rules of others on our tables, and whether they look as if they kept rows as they are, which raises nothing:
--- a trigger before a row whose function returns null somewhere, or does not tell, and a rule in the place of a statement.
--- Segments have a copy of each trigger of the log, which is left out.
+-- The query returns the triggers and rules of others on the tables of partbox. The last column is true if a trigger or rule appears to
+-- keep rows as they are, which raises no error. Triggers and rules of that kind come first: a row trigger that runs BEFORE and whose
+-- function returns null somewhere, or is in a language that does not show this, and a rule that replaces a statement. Each trigger of the
+-- log has a copy on every segment, which is left out.
 with ours as (
     select c.oid, c.relname::text as name
       from pg_class c

@@ -1,8 +1,9 @@
--- What partbox sends around the handlers of a transaction, beside its save. Each is a script, which takes one round trip.
+-- partbox sends these scripts around the handlers of a transaction, in addition to its save. Each script takes one round trip.
 
 -- name: effects_session
--- The statements that set a session back to what it is now, and its lock_timeout (ms). Names with a dot that no extension
--- has defined stand in no view: `reset all` leaves them empty, unless the start of the session had a value for them.
+-- The query returns one row: the statements that set a session back to its present state, and its lock_timeout in milliseconds. A setting
+-- with a dotted name that no extension has defined is in no view. For such a setting `reset all` leaves an empty text, unless the start
+-- of the session gave it a value.
 select concat_ws(
          '; ',
          'reset all',
@@ -16,23 +17,25 @@ select concat_ws(
   from pg_settings
 
 -- name: effects_lifted
--- Handlers may take their time.
+-- Other scripts contain these statements. They remove the time limits, because handlers may take long.
 set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0
 
 -- name: effects_begun
--- By its id it is asked later whether a handler has committed it.
+-- The script returns the id of the transaction. A later script reads by this id whether a handler has committed the transaction (see
+-- `effects_fate`).
 {effects_lifted}; {savepoint} select pg_current_xact_id()::text
 
 -- name: effects_kept
--- Nothing that the event has set holds for the next one. Locks are held from now on, so none is waited for long.
+-- The script runs after an event has succeeded. No setting of the event holds for the next event. The transaction holds locks from now
+-- on, so it waits for other locks only briefly.
 {set_back}; {effects_lifted}; set local lock_timeout = {patience}
 
 -- name: effects_end
--- The save that ends it may not: it locks partition rows, which a bury would wait for.
+-- The script sets time limits for the save that ends the transaction. The save locks partition rows, for which a bury would wait.
 set local statement_timeout = {limit};
 set local idle_in_transaction_session_timeout = {limit};
 set local lock_timeout = {lock_timeout}
 
 -- name: effects_fate
--- What became of the transaction of this id.
+-- The query returns the status of the transaction `xid`, or an empty text if the server does not know it any more.
 select coalesce(pg_xact_status({xid}::text::xid8), '')

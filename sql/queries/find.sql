@@ -1,17 +1,18 @@
 -- name: find_moment
--- About the first id that was published at `when` or later.
+-- The query returns approximately the first id that was published at `when` or later.
 select {schema}.id_at(%(when)s::timestamptz)
 
 -- name: find_stretch
--- Part of others: the log by the index on ids.
+-- Other queries contain this clause. It reads the log by the index on ids.
 from {schema}.record r where r.partition >= 0 and r.id < %(before)s and r.id >= %(low)s
 
 -- name: find_partition_stretch
--- Part of others: one partition by the primary key: that of an aggregate id, or of an event without one.
+-- Other queries contain this clause. It reads one partition by the primary key. The partition is that of an aggregate id, or of an event
+-- id if the event has no aggregate id.
 from {schema}.record r where r.partition = %(partition)s and r.id < %(before)s and r.id >= %(low)s
 
 -- name: find_hit
--- Part of others: whether the record `r` is looked for.
+-- Other queries contain this condition. It is true if the record `r` matches the search.
 ((%(event_id)s::uuid is null or r.event_id = %(event_id)s)
  and (%(aggregate_id)s::text is null or r.aggregate_id = %(aggregate_id)s)
  and (%(event_type)s::text is null or r.event_type = %(event_type)s)
@@ -21,41 +22,43 @@ from {schema}.record r where r.partition = %(partition)s and r.id < %(before)s a
  and (%(until)s::timestamptz is null or r.created_at < %(until)s))
 
 -- name: find_edge
--- The id of the record that lies so many records back, if there are as many: index entries alone tell it.
+-- The query returns the id of the record that lies `most` records back. It returns no row if there are fewer records. It reads index
+-- entries only.
 select r.id {find_stretch} order by r.id desc offset %(most)s limit 1
 
 -- name: find_partition_edge
--- The same in a partition.
+-- The query does the same as `find_edge` in one partition.
 select r.id {find_partition_stretch} order by r.id desc offset %(most)s limit 1
 
 -- name: find_in_log
--- The newest that are looked for.
+-- The query returns the newest records that match the search.
 select r.id, r.partition {find_stretch} and {find_hit} order by r.id desc limit %(limit)s
 
 -- name: find_in_partition
--- The same in a partition.
+-- The query does the same as `find_in_log` in one partition.
 select r.id, r.partition {find_partition_stretch} and {find_hit} order by r.id desc limit %(limit)s
 
 -- name: find_published
--- When the first of these records was published.
+-- The query returns the time at which the first record with this id or a higher one was published.
 select least(greatest(r.created_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z')
   from {schema}.record r where r.partition >= 0 and r.id >= %(record_id)s order by r.id limit 1
 
 -- name: find_ignoring
--- Part of others: the types that processes of the subscriptions handle, and ignore all others.
+-- Other queries contain this query. It returns the event types that processes of the subscriptions handle. Such a process ignores all
+-- other types.
 select distinct h.subscription, h.types::text as types
   from {schema}.handled_types h where %(subscription)s::text is null or h.subscription = %(subscription)s
 
 -- name: find_to
--- Part of others: the records among which those are that ended by then: they were published before.
+-- Other queries contain this clause. It selects the records that can have ended by the time `to`, because they were published before.
 {schema}.record r
  where r.partition >= 0 and r.id < %(before)s
        and r.id < (select case when %(to)s::timestamptz is null then %(before)s
                                else {schema}.id_at(%(to)s::timestamptz + interval '1 second') end)
 
 -- name: find_unhandled
--- Part of others: the newest records that a process ignored because it had no handler for them. The view is asked only about
--- records whose type some process of the subscription does not handle.
+-- Other queries contain this query. It returns the newest records that a process has ignored because it had no handler for them. The view
+-- `delivery` is read only for records whose type some process of the subscription does not handle.
 select ignored.id, ignored.delivered_before
   from (select distinct r.id, r.partition, h.subscription
           from (select r.* from {find_to} and 'unhandled' = any (%(outcomes)s) order by r.id desc limit %(most_read)s) r
@@ -70,12 +73,13 @@ select ignored.id, ignored.delivered_before
               and d.delivered_before < coalesce(%(to)s::timestamptz, 'infinity')) ignored
 
 -- name: find_unhandled_edge
--- The last record that this reads, if there are more.
+-- The query returns the id of the last record that `find_unhandled` reads. It returns no row if there are fewer records.
 select r.id from {find_to} and exists ({find_ignoring}) order by r.id desc offset %(most_read)s - 1 limit 1
 
 -- name: find_befallen
--- Records that something befell between two times, the latest first; of those times at most so many rows are read. A record
--- that died, or was discarded, before there was a history has only its parked row.
+-- The query returns the records that had one of the `outcomes` between `from` and `to`, with the time of the latest outcome, the latest
+-- first. Each branch reads at most `most` times. A record that died or was discarded before partbox kept a history has only its parked
+-- row.
 select r.id, r.partition, b.at
   from (select e.record_id, max(e.at) as at
           from ((select a.record_id, a.at
@@ -106,11 +110,11 @@ select r.id, r.partition, b.at
  limit %(limit)s
 
 -- name: find_key
--- The event of an idempotency key, and when it was published.
+-- The query returns the event id that was published with an idempotency key, and the time of publishing.
 select event_id, created_at from {schema}.idempotency where key = %(key)s
 
 -- name: find_records
--- What the log says of these records; the payload only if it is wanted.
+-- The query returns the data of the given records from the log. The payload is read only if `payload` is true.
 select r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id, r.partition,
        least(greatest(r.created_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z'),
        least(greatest(r.occurred_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z'),
@@ -122,7 +126,8 @@ select r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenan
        select r.* from {schema}.record r where r.partition = chosen.partition and r.id = chosen.id limit 1) r
 
 -- name: find_history
--- What befell these records, the oldest first; an operator's act with its note, which was written at the same time.
+-- The query returns the history of the given records, the oldest entry first. An operator's act has a note in `action`, which was written
+-- at the same time and names the operator (`who`).
 select a.record_id, a.subscription, a.at, a.outcome, a.attempt, a.instance, a.seconds, a.error, act.who
   from {schema}.subscription s
   join {schema}.attempt a on a.subscription = s.name and a.record_id = any (%(ids)s::bigint[])
@@ -142,9 +147,9 @@ select c.record_id, s.name, c.at, 'cancelled', 0, null, null, null, c.who
  order by 1, 2, 3
 
 -- name: find_standings
--- For each of these records and each subscription, or the one asked for: what its cursor, its parked rows and its processes say.
--- `ahead`: the records of that partition that are to be read before this one, up to a limit. `head`: the record that its
--- aggregate waits for.
+-- The query returns the status of each given record in each subscription, or in the given one. The status comes from the cursor, the
+-- parked rows and the processes. The ninth column is the number of records of the partition that are to be read before this one, counted
+-- up to `most`. The tenth column is the record for which the aggregate waits. The newest record comes first.
 with chosen as materialized (
     select r.id, r.xid, r.partition, r.event_type, r.aggregate_type, r.aggregate_id
       from unnest(%(ids)s::bigint[], %(partitions)s::smallint[]) as given (id, partition)

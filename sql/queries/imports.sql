@@ -1,9 +1,11 @@
--- An import reads a table that is not ours. Its names are not known here, so some of these statements are templates:
--- `{table}`, `{key}` and the like become identifiers of columns that the catalogue has, or literals, or null, each cast
--- here. Only `{where}` is SQL that the operator gave; he could run it anyway, and here it runs in a read-only transaction.
+-- An import reads a table that does not belong to partbox, so the names of the table and its columns are not known here. Some of these
+-- statements are templates. `{table}`, `{key}` and similar placeholders become identifiers of columns that the catalogue has, or
+-- literals, or null. Each of them is cast here. Only `{where}` is SQL that the operator gave. The operator could run that SQL anyway, and
+-- here it runs in a read-only transaction.
 
 -- name: import_table
--- The table of this name, as SQL reads it: its oid, its names, whether it is one and can be read, and the columns of its primary key.
+-- The query returns the table of this name, as SQL resolves the name: its oid, its names, whether it is a table or view, whether this
+-- role can read it, and the columns of its primary key.
 select c.oid, n.nspname::text, c.relname::text, format('%%I.%%I', n.nspname, c.relname), c.relkind in ('r', 'p', 'v', 'm', 'f'),
        has_any_column_privilege(c.oid, 'select') and has_schema_privilege(n.oid, 'usage'),
        (select array_agg(a.attname::text order by k.place)
@@ -16,7 +18,8 @@ select c.oid, n.nspname::text, c.relname::text, format('%%I.%%I', n.nspname, c.r
  where c.oid = to_regclass(%(table)s)
 
 -- name: import_columns
--- Its columns: how each is read (text, bytes, or else as JSON), and whether it is a whole number. A domain is its type.
+-- The query returns the columns of the table: the name, how its values are read (`text`, `bytes` or `json`), and whether they are
+-- integers. A domain counts as its base type.
 select a.attname::text,
        case when base.typname = 'bytea' then 'bytes' when base.typcategory = 'S' then 'text' else 'json' end,
        base.typname in ('int2', 'int4', 'int8')
@@ -27,7 +30,8 @@ select a.attname::text,
  order by a.attnum
 
 -- name: import_writers
--- Who has written to the table, or is about to, and has not ended; the oldest first. A prepared transaction has no pid.
+-- The query returns the open transactions that have written to the table or are about to write, the oldest first: the pid, the name of
+-- the application, and the age in seconds. A prepared transaction has no pid.
 select l.pid, coalesce(a.application_name, ''), extract(epoch from clock_timestamp() - a.xact_start)::float8
   from pg_locks l
   left join pg_stat_activity a on a.pid = l.pid
@@ -37,19 +41,19 @@ select l.pid, coalesce(a.application_name, ''), extract(epoch from clock_timesta
  order by a.xact_start
 
 -- name: import_patience
--- One statement reads the whole table, and waits for the batches that are written meanwhile. What was imported is as
--- large as the table, whatever its statistics say of an import that has just begun: looked up row by row it took a minute
--- for 12,000 rows.
+-- One statement reads the whole table and waits while the batches are written, so it has no time limit. The table `imported` becomes as
+-- large as the table that is read, but the statistics do not show this at the beginning of an import. With nested loops, which search for
+-- imported rows one by one, 12,000 rows took a minute.
 select set_config('statement_timeout', '0', true), set_config('idle_in_transaction_session_timeout', '0', true),
        set_config('enable_nestloop', 'off', true)
 
 -- name: import_lock
--- One import of a table at a time: two would interleave their batches, and so events of an aggregate. Held by the
--- transaction that reads.
+-- Only one import of a table runs at a time. Two would interleave their batches, and so the events of an aggregate. The transaction that
+-- reads holds the lock. The query returns false if another import holds it.
 select pg_try_advisory_xact_lock(hashtext('partbox.import ' || {schema_name}), hashtext(%(source)s))
 
 -- name: import_counts
--- How many rows there are of each status, and how many of them were imported.
+-- The query returns each status in alphabetical order, with the number of rows and the number of imported rows.
 select coalesce(({status})::text, 'NULL'), count(*), count(i.key)
   from {table} as source_row
  cross join lateral (
@@ -62,8 +66,9 @@ select coalesce(({status})::text, 'NULL'), count(*), count(i.key)
  order by 1
 
 -- name: import_rows
--- The rows that are not imported yet, in order, each as an event; the key is that of the table as text. What PostgreSQL
--- has as a time and Python has not becomes the nearest; one that has come is none.
+-- The query returns the rows that are not imported yet, in order, each in the form of an event. The first column is the key of the table
+-- as text. A time that PostgreSQL can represent and Python cannot becomes the nearest time of Python. An `available_at` in the past
+-- becomes null.
 select source_key.partbox_key, coalesce(({status})::text, 'NULL') = any (%(failed)s::text[]),
        ({event_type})::text, ({aggregate_type})::text, ({aggregate_id})::text, ({tenant_id})::text,
        to_json({payload_json})::text, ({payload_text})::text, ({payload_bytes})::bytea, ({content_type})::text,
@@ -83,24 +88,25 @@ select source_key.partbox_key, coalesce(({status})::text, 'NULL') = any (%(faile
  order by {order}, source_key.partbox_key
 
 -- name: import_note
--- These are imported with this transaction; those that were not before.
+-- The statement notes that the rows with these keys are imported by this transaction. It returns the keys that were not noted before.
 insert into {schema}.imported (source, key)
 select %(source)s, given.key from unnest(%(keys)s::text[]) as given (key)
     on conflict do nothing
 returning key
 
 -- name: import_known
--- Those of the keys that were noted before.
+-- The query returns the keys that were noted before.
 select i.key from {schema}.imported i where i.source = %(source)s and i.key = any (%(keys)s::text[])
 
 -- name: import_moment
--- The database's clock, in microseconds since 1970, and the newest id that was drawn.
+-- The query returns the database's clock in microseconds since 1970, and the highest id that was drawn.
 select (extract(epoch from clock_timestamp()) * 1000000)::bigint, {schema}.drawn()
 
 -- name: import_dead
--- Events that this transaction has published, with ids above the newest of before, are dead for every subscription that
--- wants their type. Nobody knows their rows yet, so no cursor need be locked; none has passed them either, so their
--- records are available never: a worker that comes to one parks it, and finds it parked.
+-- Events that this transaction has published become dead for every subscription that wants their type. Their ids are above `after`, the
+-- newest id before the transaction. No other transaction sees the new rows yet, so no cursor needs a lock. No cursor has passed the
+-- records either, so they are published with an `available_at` that never comes. A worker that reads such a record tries to park it, and
+-- finds it parked.
 insert into {schema}.parked (subscription, record_id, partition, aggregate_type, aggregate_id, event_type, state, blocks,
                              attempts, last_error)
 select s.name, r.id, r.partition, r.aggregate_type, r.aggregate_id, r.event_type, 'dead', false, failed.attempts,
@@ -114,7 +120,8 @@ select s.name, r.id, r.partition, r.aggregate_type, r.aggregate_id, r.event_type
     on conflict do nothing
 
 -- name: import_present
--- Of these records of an archive, those that are still in the log: by id and event id, for ids may be of another database.
+-- The query returns those of the given records of an archive that are still in the log. They match by id and event id, because the ids
+-- may come from another database.
 select r.id, r.event_id::text
   from unnest(%(partitions)s::smallint[], %(ids)s::bigint[], %(event_ids)s::text[]) as given (partition, id, event_id)
   join {schema}.record r on r.partition = given.partition and r.id = given.id and r.event_id::text = given.event_id

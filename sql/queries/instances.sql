@@ -1,5 +1,5 @@
 -- name: register
--- One instance row a process, in the order of the pids.
+-- The statement inserts one instance row for each process, in the order of the pids. It returns the id and the pid of each.
 with made as (
     insert into {schema}.instance (subscription, node, hostname, pid, version, lease, supervisor)
     select %(subscription)s, %(node)s, %(hostname)s, pid, %(version)s, %(lease)s * interval '1 second', %(supervisor)s
@@ -10,14 +10,14 @@ select made.* from made
  where (select {schema}.all_written('instance', cardinality(%(pids)s::integer[]), count(*)) from made)
 
 -- name: heartbeat
--- Renew all my processes' rows; what does not come back is gone. See the function. Each with the heartbeat before, which the
--- statement's snapshot still sees, and a time that this one is not older than.
+-- The statement renews the rows of all given processes; see the function `heartbeat`. A row that is not returned is gone. Each returned
+-- row has the heartbeat before, which the snapshot of the statement still sees, and a time at or before the new heartbeat.
 select h.id, i.heartbeat_at, statement_timestamp()
   from {schema}.heartbeat(%(instances)s::uuid[], %(draining)s::boolean[]) as h (id)
   join {schema}.instance i on i.instance_id = h.id
 
 -- name: heartbeat_of_one
--- The same for a node of one process: one row has no order of locks, and takes no function.
+-- The statement does the same as `heartbeat` for a node of one process. A single row needs no order of locks, so no function is called.
 with before as materialized (select b.heartbeat_at from {schema}.instance b where b.instance_id = %(instance)s::uuid)
 update {schema}.instance i set heartbeat_at = clock_timestamp(), draining = i.draining or %(draining)s::boolean
   from before
@@ -25,11 +25,13 @@ update {schema}.instance i set heartbeat_at = clock_timestamp(), draining = i.dr
 returning i.instance_id, before.heartbeat_at, statement_timestamp()
 
 -- name: leave
--- This process was told to end: what it runs has no part in that. One row, so there is no order of locks to keep.
+-- The statement marks this process as draining. The process was ordered to end, so its handlers are not to blame for its end. A single
+-- row needs no order of locks.
 update {schema}.instance i set draining = true where i.instance_id = %(instance)s and not i.draining
 
 -- name: note_lifespan
--- This process, whose row is new, is in its lifespan: since when, and that it is leaving, so that nobody plans with it.
+-- The statement notes that this process, whose row is new, is in its lifespan, and since when. `draining` keeps others from planning with
+-- the process.
 update {schema}.instance i
    set draining = true,
        running = json_build_array(json_build_object(
@@ -38,8 +40,8 @@ update {schema}.instance i
  where i.instance_id = %(instance)s
 
 -- name: note_running
--- The handlers of this process that have run for long: how long becomes since when, by this server's clock. Null: none.
--- One row, so there is no order of locks to keep.
+-- The statement notes the handlers of this process that have run for long, or null if there are none. The age `seconds` becomes the start
+-- time `since` (Unix time) by the server's clock. A single row needs no order of locks.
 update {schema}.instance i
    set running = (
        select json_agg(case when said ? 'seconds' then
@@ -50,20 +52,20 @@ update {schema}.instance i
  where i.instance_id = %(instance)s
 
 -- name: note_sinks
--- What the sinks of this process have sent. One row, so there is no order of locks to keep.
+-- The statement notes the traffic of this process with its sinks. A single row needs no order of locks.
 update {schema}.instance i set sinks = %(sinks)s::json where i.instance_id = %(instance)s
 
 -- name: note_handled_types
--- The event types that this process handles; it ignores all others.
+-- The statement notes the event types that this process handles. The process ignores all other types.
 insert into {schema}.handled_types as h (instance_id, subscription, types)
 values (%(instance)s, %(subscription)s, %(types)s::json)
     on conflict (instance_id) do update set at = clock_timestamp(), types = excluded.types
 
 -- name: watch
--- One row about a subscription: the server's clock; a number that changes whenever somebody joins, leaves or drains, and how
--- many they are, on how many nodes; whether a partition has no assignee; whether one has an owner that is gone; and, an
--- array for each column, who is late: unheard of since `since`, or for a quarter of the lease, longer than anybody waits from one
--- heartbeat to the next. No other can be due for burial.
+-- The query returns one row about a subscription: the server's clock; a number that changes whenever an instance joins, leaves or drains;
+-- the number of instances and of nodes; whether a partition has no assignee; whether a partition has an owner that is gone; and one array
+-- for each column of the late instances. An instance is late if it has sent no heartbeat after `since`, or for a quarter of its lease,
+-- which is longer than the time between two heartbeats. No other instance can be due for a bury.
 with here as materialized (
     select i.instance_id, i.node, i.heartbeat_at, i.draining, i.lease, i.supervisor
       from {schema}.instance i
@@ -87,14 +89,15 @@ select now(), seen.shape, seen.members, seen.nodes, held.unassigned, held.orphan
          where p.subscription = %(subscription)s) as held
 
 -- name: members
--- Everybody of a subscription, with the seconds that are left of each lease.
+-- The query returns all instances of a subscription, with the seconds that are left of each lease and the whole lease in seconds.
 select i.instance_id, i.node, i.heartbeat_at, i.draining,
        extract(epoch from i.heartbeat_at + i.lease - clock_timestamp())::float8, extract(epoch from i.lease)::float8
   from {schema}.instance i
  where i.subscription = %(subscription)s
 
 -- name: assignees
--- The assignee of every partition, in order; none while the subscription is paused or missing. An error if rows are gone.
+-- The query returns the assignee of every partition, in the order of partitions. It returns no rows while the subscription is paused or
+-- if it does not exist. It fails if rows of `partition` are missing.
 select p.assignee
   from {schema}.partition p
   join {schema}.subscription s on s.name = p.subscription and s.paused_at is null
@@ -102,17 +105,19 @@ select p.assignee
  order by p.partition
 
 -- name: bury
--- Delete dead instances and free their partitions; see the function.
+-- The query deletes dead instances and frees their partitions; see the function `bury`.
 select buried, freed from {schema}.bury(%(victims)s::uuid[], %(known_dead)s::boolean)
 
 -- name: plan
--- Put a plan into force if nothing changed since it was decided; see the function.
+-- The query puts a plan into force if nothing has changed since the plan was made; see the function `plan`.
 select {schema}.plan(%(subscription)s, %(members)s::uuid[], %(seen)s::uuid[], %(planned)s::uuid[])
 
 -- name: marker
--- Is this the primary, is it the cluster that the cursors were written in, may I read the sequence; is a witness lost?
--- The cluster: the marker was written by the transaction that it names, or a witness holds that names this marker (see
--- `mark`), among the relations that the row beside it names.
+-- The query returns one row: whether the server is a standby, whether the cursors were written in this cluster, whether this role may
+-- read the id sequence, and whether a witness is lost.
+-- The cluster is the same if the marker was written by the transaction that it names, or if a witness that names this marker still holds
+-- (see the function `mark`). In addition, `meta` and the key of the log must have the oids in the row `marker_oids`, and no cursor may
+-- have a snapshot that is ahead of this cluster.
 select pg_is_in_recovery(),
        coalesce(mark.marked or mark.own or mark.catalog, false)
        and exists (select from {schema}.meta m
@@ -134,19 +139,19 @@ select pg_is_in_recovery(),
               where m.key = 'marker') mark on true
 
 -- name: mark
--- Note the witnesses anew; see the function.
+-- The query notes the witnesses again; see the function `mark`.
 select {schema}.mark()
 
 -- name: subscribed
--- Does the subscription exist?
+-- The query returns whether the subscription exists.
 select exists (select from {schema}.subscription s where s.name = %(subscription)s)
 
 -- name: untimed
--- No transaction of this session has a limit of its own beside those of its statements.
+-- The transactions of this session have no time limit of their own. Their statements have one.
 select set_config('transaction_timeout', '0', false)
 
 -- name: is_planned
--- Whether this session has the settings with which a statement may be prepared.
+-- The query returns whether this session has the settings that are needed to prepare statements.
 select (current_setting('plan_cache_mode'), current_setting('enable_seqscan'), current_setting('enable_bitmapscan'),
         current_setting('row_security'))
        = ('force_generic_plan', 'off', 'off', 'off')

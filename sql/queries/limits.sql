@@ -1,6 +1,6 @@
 -- name: limit_set
--- Set the bounds that are given and leave the others, while the subscription exists; workers look at once. Nothing is written
--- where they are so already.
+-- The statement sets the given bounds and does not change the others, while the subscription exists. A notification makes workers read
+-- the bounds at once. Nothing is written if the bounds are already so.
 insert into {schema}.handler_limit as l (subscription, handler, rate, at_once, changed_by)
 select s.name, %(handler)s, %(rate)s::float8, %(at_once)s::float8, %(who)s::text || ' as ' || session_user::text
   from {schema}.subscription s
@@ -13,13 +13,14 @@ select s.name, %(handler)s, %(rate)s::float8, %(at_once)s::float8, %(who)s::text
 returning ({schema}.tell('changed ' || subscription) is not null)::integer as changed
 
 -- name: limit_reset
--- Go back to what the handler declares; workers look at once.
+-- The bounds that the handler declares hold again. A notification makes workers read the bounds at once.
 delete from {schema}.handler_limit
  where subscription = %(subscription)s and handler = %(handler)s
 returning ({schema}.tell('changed ' || subscription) is not null)::integer as changed
 
 -- name: note_limits
--- The limits that this process keeps, what waits there, and when that was. One row, so there is no order of locks to keep.
+-- The statement notes the limits that this process keeps, the events that wait for them, and the time. A single row needs no order of
+-- locks.
 update {schema}.instance i
    set limits = json_build_object('at', extract(epoch from clock_timestamp()), 'kept', %(limits)s::json)
  where i.instance_id = %(instance)s

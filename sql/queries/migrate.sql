@@ -1,19 +1,20 @@
 -- name: migrate_found
--- whether partbox, or somebody else, has a table meta there
+-- The query returns whether the schema has a table `meta`, of partbox or of somebody else.
 select to_regclass(quote_ident({schema_name}) || '.meta') is not null
 
 -- name: migrate_remains
--- Whether the log is there, of a schema whose table meta is not.
+-- The query returns whether the log exists, for a schema without the table `meta`.
 select to_regclass(quote_ident({schema_name}) || '.record') is not null
 
 -- name: migrate_versions
--- the newest migration in the schema, the newest that older programs cannot work with, and whether it is but an inbox
+-- The query returns the newest migration in the schema, the newest migration that older programs cannot work with, and whether the schema
+-- has only an inbox.
 select (select value::int from {schema}.meta where key = 'schema_version'),
        (select value::int from {schema}.meta where key = 'breaking_version'),
        exists (select from {schema}.meta where key = 'inbox_only')
 
 -- name: migrate_schemas
--- the schemas of this database that hold an outbox, or nothing but an inbox
+-- The query returns the schemas of this database that hold an outbox or only an inbox, by name.
 select n.nspname::text
 from pg_catalog.pg_namespace n
 where exists (select from pg_catalog.pg_class c where c.relnamespace = n.oid and c.relname = 'meta' and c.relkind = 'r')
@@ -22,7 +23,8 @@ order by n.nspname
 limit 100
 
 -- name: migrate_holders
--- Who has, or may have, what a migration waits for: a lock on anything of the schema, or that of its first migration.
+-- The query returns the transactions that hold, or may hold, a lock that a migration waits for, in the form of `needed_by`. Such a lock
+-- is on any table of the schema, or it is the lock of the first migration of the schema.
 with needed as (
     select l.pid, l.virtualtransaction
       from pg_locks l

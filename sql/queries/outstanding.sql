@@ -1,15 +1,15 @@
 -- name: unread
--- Part of others: the records of partition `p` that its saved cursor has not passed.
+-- Other queries contain this query. It selects the records of partition `p` that its saved cursor has not passed.
 select from {schema}.record r
  where r.partition = p.partition and r.id > least(p.floor_id, p.last_id)
        and (r.id > p.last_id or not pg_visible_in_snapshot(r.xid, p.snapshot))
 
 -- name: outstanding
--- The unfinished work of a subscription, as it is saved: is it paused; are there records to read; may what seems to stand
--- still be moving, as a partition is about to be claimed, or a handler runs for long; three numbers of which one changes
--- whenever anything is finished: the sum of the cursors, the unfinished parked rows, the scheduled ones; and the seconds
--- until one of either kind may run, null: none does by itself. Of the rows that block a key only the first may run. A dead
--- row with a due time is owed to the dead-letter hook.
+-- The query returns the unfinished work of a subscription, as it is saved, in one row: whether the subscription is paused; whether there
+-- are records to read; whether work may go on unseen, because a partition waits to be claimed or a handler runs for long; three numbers;
+-- and two times. One of the three numbers changes whenever an event is finished: the sum of the cursors, the number of unfinished parked
+-- rows, and the number of scheduled rows. The two times are the seconds until a row of either kind may run, and null if none runs by
+-- itself. Of the rows that block a key, only the first may run. A dead row with a due time is owed to the dead-letter hook.
 with heads as materialized (
     select min(k.record_id) as id
       from {schema}.parked k
@@ -37,8 +37,8 @@ select s.paused_at is not null,
  group by s.name
 
 -- name: left_over
--- The unfinished work in words: of each kind how much, and the seconds until the first of it is due, null where that waits
--- for something else. Of records that are not read at most a thousand are counted.
+-- The query returns the kinds of unfinished work, with the number of events of each kind and the seconds until the first of them is due.
+-- The seconds are null if the events wait for something else. At most a thousand unread records are counted.
 with heads as materialized (
     select distinct on (k.aggregate_type, k.aggregate_id) k.aggregate_type, k.aggregate_id, k.record_id, k.state
       from {schema}.parked k

@@ -1,5 +1,5 @@
 -- name: page_pending
--- Records that are not consumed, in the order of their ids: of each partition at most a page is read.
+-- The query returns records that are not consumed, in the order of their ids. Of each partition, at most a page is read.
 select r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.partition,
        least(greatest(r.created_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z'), 'pending', 0, null
   from {schema}.partition c
@@ -18,7 +18,7 @@ select r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.parti
  order by r.id limit %(limit)s
 
 -- name: page_parked
--- Parked records in these states, in the order of their ids.
+-- The query returns parked records in the given states, in the order of their ids.
 select k.record_id, r.event_id, k.event_type, k.aggregate_type, k.aggregate_id, k.partition, r.created_at,
        k.state, k.attempts, k.last_error
   from (select record_id, event_type, aggregate_type, aggregate_id, partition, state, attempts, last_error
@@ -32,7 +32,7 @@ select k.record_id, r.event_id, k.event_type, k.aggregate_type, k.aggregate_id, 
  order by k.record_id
 
 -- name: page_completed
--- Records that are consumed and not parked, in the order of their ids: of each partition at most a page is read.
+-- The query returns records that are consumed and not parked, in the order of their ids. Of each partition, at most a page is read.
 select r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.partition,
        least(greatest(r.created_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z'), 'completed', 0, null
   from {schema}.partition c

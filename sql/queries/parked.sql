@@ -1,5 +1,6 @@
 -- name: blocking
--- The rows that block their key, for the index in memory. Those that wait for their turn are due: it is reckoned anew.
+-- The query returns the rows that block their key, for the index in memory, in the order of ids. The seventh column is the number of
+-- seconds until the row is due. Rows that wait for their turn are due at once, because their turn is computed again.
 select k.partition, k.record_id, k.aggregate_type, k.aggregate_id, k.state, k.attempts,
        case when k.state = 'deferred' and {waits_for_turn} then 0.0
             when k.due_at is not null then extract(epoch from least(k.due_at, '9999-12-30 00:00Z') - clock_timestamp())::float8 end,
@@ -9,7 +10,8 @@ select k.partition, k.record_id, k.aggregate_type, k.aggregate_id, k.state, k.at
  order by k.record_id
 
 -- name: ahead
--- The parked rows that the saved cursor may not have passed, dead and discarded ones too: the poll will return their records.
+-- The query returns the parked rows that the saved cursor may not have passed, also dead and discarded ones. The poll will return their
+-- records.
 select k.partition, k.record_id
   from {schema}.parked k
   join {schema}.partition p on p.subscription = k.subscription and p.partition = k.partition
@@ -17,8 +19,8 @@ select k.partition, k.record_id
        and k.record_id > least(p.floor_id, p.last_id)
 
 -- name: loose_rows
--- Of the rows of each partition that block nothing: how many count against its brake, how many wait, and which of these
--- wait for their turn, the soonest due first.
+-- The query returns the rows of each partition that block nothing: how many count against its brake, how many wait, and the ids of those
+-- that wait for their turn, the earliest due first.
 select k.partition, count(*) filter (where not {waits}), count(*) filter (where {waits}),
        coalesce(array_agg(k.record_id order by k.due_at) filter (where k.state = 'deferred' and {waits_for_turn}), '{{}}')
   from {schema}.parked k
@@ -27,9 +29,9 @@ select k.partition, count(*) filter (where not {waits}), count(*) filter (where 
  group by k.partition
 
 -- name: due
--- Rows that block nothing and are due, in id order, but for those already in memory. The `early` ones come first: they wait
--- for a permit, which has come before they are due. Behind all of them so many dead ones that are owed to the dead-letter
--- hook, which is what their due time says, whether they block or not: those that have waited longest.
+-- The query returns due rows that block nothing and are not in memory (`taken`), in the order of ids. The rows in `early` come first.
+-- They waited for a permit, which came before they were due. The second branch adds dead rows that are owed to the dead-letter hook, the
+-- longest waiting first. A dead row is owed if it has a due time, whether it blocks or not.
 (select k.partition, k.record_id, k.aggregate_type, k.aggregate_id, k.state, k.attempts,
         extract(epoch from least(k.due_at, '9999-12-30 00:00Z') - clock_timestamp())::float8,
         k.started_at is not null, null::text, {waits}
@@ -50,5 +52,5 @@ union all
   limit %(letters)s)
 
 -- name: may_start
--- Of these scheduled records, those that nobody cancels; see the function.
+-- The query returns those of the given scheduled records that nobody cancels; see the function `may_start`.
 select {schema}.may_start(%(subscription)s, %(record_ids)s::bigint[])

@@ -1,6 +1,6 @@
 -- name: publish
--- one event; xid and id come from their defaults, so that the transaction id is always drawn first. A trigger may
--- keep it out and raise nothing: the number of rows proves that it was written, for drivers that tell it
+-- The statement inserts one event. `xid` and `id` come from their defaults, so that the transaction id is always drawn first. A trigger
+-- may keep the event out without an error. The number of rows proves that the event was written, for drivers that report this number.
 insert into {schema}.record
        (partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
         payload, payload_bytes, content_type, headers, available_at, occurred_at)
@@ -11,31 +11,31 @@ values (%(partition)s::smallint, %(event_id)s::uuid, %(event_type)s::text, %(agg
         coalesce(%(occurred_at)s::timestamptz, clock_timestamp()))
 
 -- name: publish_told
--- the same; a row proves that it was written
+-- The statement does the same as `publish`. A row proves that the event was written.
 {publish}
 returning true
 
 -- name: publish_ringing
--- the same, and rings for a worker that sleeps; the row says whether it rang
+-- The statement does the same as `publish` and sends a notification if a worker sleeps. The row says whether it has sent one.
 {publish}
 returning {rings}
 
 -- name: publish_unheard
--- the same where nobody waits for the answer, as in a pipeline: an error unless it was written
+-- The statement does the same as `publish` where nobody waits for the answer, as in a pipeline. It fails unless the event was written.
 with written as ({publish_told}, case when %(rings)s::boolean then {rings} end)
 select case when count(*) < 1 then {unwritten} end from written
 
 -- name: unwritten
--- Part of others: fails, and the transaction with it, so that nothing is published in part.
+-- Other queries contain this expression. It fails, and the transaction with it, so that nothing is published in part.
 {schema}.refuse('a trigger or rule on a table of partbox keeps out what is published: nothing was; `partbox doctor` names it')
 
 -- name: refuse_unwritten
--- fails with what is said of events that were kept out
+-- The query fails with the error for events that were kept out.
 select {unwritten}
 
 -- name: several
--- Part of others: several events, in their order, from a JSON array of their columns. What is JSON itself travels as text,
--- and stays as it is written
+-- Other queries contain this statement. It inserts several events, in their order, from a JSON array of their columns. JSON values travel
+-- as text, so that they are stored exactly as they were written.
 insert into {schema}.record
        (partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
         payload, payload_bytes, content_type, headers, available_at, occurred_at)
@@ -50,19 +50,20 @@ select partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
 returning true
 
 -- name: publish_several
--- several events: one statement and one round trip, whatever their number; an error unless all were written
+-- The statement inserts several events in one round trip, whatever their number. It fails unless all were written.
 with written as ({several})
 select case when count(*) < %(number)s::bigint then {unwritten} end from written
 
 -- name: publish_several_ringing
--- the same; whether a worker sleeps, who is rung for. Asked once they are written
+-- The statement does the same as `publish_several` and sends notifications if a worker sleeps. It returns whether it has sent any. The
+-- flag is read after the events are written.
 with written as ({several})
 select case when events < %(number)s::bigint then {unwritten} else {rings_many} end
   from (select count(*) from written) as written (events)
 
 -- name: once
--- Part of others: one event with an idempotency key, unless that was used before. Waits for a transaction that holds the key.
--- Publishers may read no column of the log, so what it answers is a constant
+-- Other queries contain this beginning of a statement. It inserts one event with an idempotency key, unless the key was used before. It
+-- waits for a transaction that holds the key. Publishers may read no column of the log, so the INSERT returns a constant.
 with taken as (
     insert into {schema}.idempotency (key, event_id) values (%(idempotency_key)s::text, %(event_id)s::uuid)
     on conflict do nothing returning key
@@ -79,26 +80,29 @@ with taken as (
     returning true
 
 -- name: once_answer
--- Part of others: whether the key was taken; an error if so and the event was not written
+-- Other queries contain this end of a statement. It returns whether the key was free. It fails if the key was free and the event was not
+-- written.
 )
 select keys > 0, case when events < keys then {unwritten} end
   from (select count(*) from taken) as taken (keys), (select count(*) from written) as written (events)
 
 -- name: publish_once
--- one event with an idempotency key; whether it was published, or the key was used before
+-- The statement inserts one event with an idempotency key. It returns true if the event was published, and false if the key was used
+-- before.
 {once} {once_answer}
 
 -- name: publish_once_ringing
--- the same, which rings
+-- The statement does the same as `publish_once` and sends a notification if a worker sleeps.
 {once}, {rings} {once_answer}
 
 -- name: used_keys
--- how many of these idempotency keys are there
+-- The query returns how many of these idempotency keys exist.
 select count(*) from {schema}.idempotency where key = any(%(keys)s::text[])
 
 -- name: take_keys
--- takes the idempotency keys of several events; the places (in the list of events) of those that were unused. Sorted
--- the same way everywhere, so that two publishers of the same keys wait for each other once, and never in a circle
+-- The statement takes the idempotency keys of several events. It returns the positions (in the list of events) of the keys that were
+-- unused. The keys are sorted in the same way everywhere, so that two publishers of the same keys wait for each other once, and never in
+-- a circle.
 with given as (
     select key, event_id, place
       from unnest(%(keys)s::text[], %(event_ids)s::uuid[], %(places)s::integer[]) as given (key, event_id, place)
@@ -110,40 +114,40 @@ with given as (
 select place from given join taken using (key)
 
 -- name: publish_mark
--- notes in the transaction itself that a batch was published: a setting that is local to the transaction is taken back
--- together with the savepoint it was made in
+-- The statement notes in the transaction itself that a batch was published. A rollback to an earlier savepoint also takes back a setting
+-- that is local to the transaction.
 select set_config('partbox.published', concat(current_setting('partbox.published', true), ' ', %(mark)s::text), true)
 
 -- name: published_marks
--- the batches that no savepoint has taken back
+-- The query returns the batches that no rollback to a savepoint has taken back.
 select current_setting('partbox.published', true)
 
 -- name: published_anew
--- sets the marks again, behind a reset of all settings
+-- The statement sets the marks again after a reset of all settings.
 select set_config('partbox.published', {marks}, true)
 
 -- name: publish_copy
--- many events that leave every time to the database
+-- The statement copies many events whose times are all left to the database.
 copy {schema}.record (partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
                       payload, payload_bytes, content_type, headers) from stdin
 
 -- name: publish_copy_timed
--- many events, some with times of their own
+-- The statement copies many events, some with times of their own.
 copy {schema}.record (partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
                       payload, payload_bytes, content_type, headers, available_at, occurred_at) from stdin
 
 -- name: publish_clock
--- the database's clock, for events that are copied: microseconds since 1970
+-- The query returns the database's clock in microseconds since 1970, for events that are copied.
 select (extract(epoch from clock_timestamp()) * 1000000)::bigint
 
 -- name: publish_xid
--- the transaction, to be asked for later
+-- The query returns the id of the transaction, for `published_status`.
 select pg_current_xact_id()::text
 
 -- name: published_status
--- what became of a transaction: committed, aborted, or in progress
+-- The query returns the status of a transaction: committed, aborted, or in progress.
 select pg_xact_status(%(xid)s::text::xid8)
 
 -- name: cancel
--- cancels a delayed event; whether that was in time. See the function
+-- The query cancels a delayed event and returns whether that was in time; see the function `cancel`.
 select {schema}.cancel(%(event_id)s::uuid, %(key)s::text, %(who)s::text)

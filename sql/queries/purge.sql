@@ -1,12 +1,13 @@
 -- name: purge_records
--- One step of deleting records; no row while another purge is at work. See the function, here and below.
+-- The query runs one step of deleting records; see the function, as for the queries below. It returns the number of deleted rows, and
+-- where the next step begins (null at the end). It returns no row while another purge runs.
 select gone, onward
   from {schema}.purge_records(%(retain)s, %(retain_dead)s, %(batch)s, %(place)s::bigint[], %(dry_run)s)
 
 -- name: purge_dead
--- One step of deleting dead parked rows.
+-- The query runs one step of deleting dead parked rows.
 select gone, onward from {schema}.purge_dead(%(retain)s, %(batch)s, %(place)s::bigint[], %(dry_run)s)
 
 -- name: purge_rows
--- One step of deleting rows of another table.
+-- The query runs one step of deleting rows of the given table.
 select gone, onward from {schema}.purge_rows(%(table)s, %(retain)s, %(batch)s, %(place)s::bigint[], %(dry_run)s)

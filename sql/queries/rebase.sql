@@ -1,45 +1,46 @@
--- A logical copy of a schema speaks of another cluster's transactions: the saved snapshots, and the xid of each record.
--- These statements, one transaction in READ COMMITTED and in this order, make it this cluster's. Each has a snapshot of
--- its own, so that all of them see what had committed before the locks were got.
+-- A logical copy of a schema refers to transactions of another cluster, in the saved snapshots and in the xid of each record. These
+-- statements make the copy belong to this cluster. They run in one READ COMMITTED transaction and in this order. Each statement has a
+-- snapshot of its own, so all of them see everything that had committed before the locks were acquired.
 --
--- One xid a record cannot tell several subscriptions what each has consumed. So what committed late for one of them is
--- parked for that one; then every record that a cursor may still come to gets the xid 3, which every snapshot shows as
--- ended; and each cursor gets a snapshot of this cluster and, as its floor, all that it has passed. While publishers are
--- shut out no id is drawn that is not in the log, so nothing below a cursor will become visible any more.
+-- A record has a single xid, which cannot say of several subscriptions which of them have consumed the record. So a record that committed
+-- late for a subscription is parked for that subscription. Then every record that a cursor may still reach gets the xid 3, which every
+-- snapshot shows as ended. Each cursor gets a snapshot of this cluster and, as its floor, the last id that it has passed. While
+-- publishers are shut out, no id is drawn that is not in the log. So nothing below a cursor becomes visible any more.
 --
--- Locks: the one of purges, the log against publishers (who may go on to lock partition rows in their transactions, so
--- it comes before those), instance rows by id, partition rows by (subscription, partition).
+-- The locks are taken in this order: the lock of purges, the log (against publishers), instance rows by id, and partition rows by
+-- (subscription, partition). The log comes before the rows because publishers may lock partition rows later in their transactions.
 
 -- name: rebase_patience
--- The rewriting may take long; a lock may not, for publishers queue behind whoever waits for theirs.
+-- The rewriting may take long. The wait for a lock may not, because publishers queue behind the transaction that waits.
 select set_config('statement_timeout', '0', true), set_config('lock_timeout', %(lock)s, true),
        set_config('jit', 'off', true)
 
 -- name: rebase_lock_purge
--- No purge, no new subscription and no replay is at work from here on.
+-- From here on no purge runs, no subscription is created, and nothing is replayed.
 select from {schema}.meta m where m.key = 'lock purge' for update
 
 -- name: rebase_lock_records
--- Wait out who has published, and keep others from it; reading goes on.
+-- The statement waits for the end of every transaction that has published, and keeps others from publishing. Reading continues.
 lock table {schema}.record in share row exclusive mode
 
 -- name: rebase_lock_instances
--- Every instance, with its heartbeat.
+-- The query locks every instance, by id, and returns its heartbeat.
 select instance_id, heartbeat_at from {schema}.instance order by instance_id for update
 
 -- name: rebase_lock_partitions
--- Every cursor.
+-- The query locks every cursor, by subscription and partition.
 select from {schema}.partition order by subscription, partition for no key update
 
 -- name: rebase_instances
--- Who may be alive: `left` of each lease by the database's clock.
+-- The query returns the processes that may be alive, by node and pid, with the seconds that are left of each lease by the database's
+-- clock and the whole lease in seconds.
 select instance_id, node, pid, subscription, heartbeat_at,
        extract(epoch from heartbeat_at + lease - clock_timestamp())::float8, extract(epoch from lease)::float8
   from {schema}.instance
  order by node, pid
 
 -- name: rebase_holders
--- Who has, or may have, what is waited for.
+-- The query returns the transactions that hold, or may hold, a lock that the rebase waits for, in the form of `needed_by`.
 with needed as (
     select l.pid, l.virtualtransaction
       from pg_locks l
@@ -56,8 +57,8 @@ with needed as (
 {needed_by}
 
 -- name: needed_by
--- Part of others: the transactions of `needed`, the oldest first, each with its database if that is another one. A prepared
--- one has no pid, but a name.
+-- Other queries contain this query. It returns the transactions in `needed`, the oldest first: the pid, the name of the application, the
+-- name of a prepared transaction, the age in seconds, and the database if it is another one. A prepared transaction has no pid.
 select needed.pid, coalesce(a.application_name, ''), x.gid,
        extract(epoch from clock_timestamp() - coalesce(a.xact_start, x.prepared))::float8,
        nullif(coalesce(a.datname, x.database), current_database())::text
@@ -69,8 +70,9 @@ select needed.pid, coalesce(a.application_name, ''), x.gid,
  order by coalesce(a.xact_start, x.prepared)
 
 -- name: rebase_park
--- What had not committed when a cursor was saved, for the subscription that is still to get it; how many. What is parked
--- already stays as it is; types that nobody there wants are consumed; what is for later does not block.
+-- The statement parks the records that had not committed when a cursor was saved, for the subscription that has not received them. It
+-- returns their number by subscription. A row that is parked already does not change. A type that the subscription does not want counts
+-- as consumed. A record for a later time does not block.
 with parked as (
     insert into {schema}.parked (subscription, record_id, partition, aggregate_type, aggregate_id, event_type, state,
                                  blocks, due_at)
@@ -93,8 +95,8 @@ with parked as (
 select subscription, count(*) from parked group by subscription
 
 -- name: rebase_records
--- Ended, whatever snapshot is asked: everything that some cursor is still to pass. What all have passed lies below every
--- floor, and nobody looks at its xid.
+-- Every record that some cursor has not passed gets an xid that counts as ended in every snapshot. A record that all cursors have passed
+-- lies below every floor, where nobody reads its xid.
 update {schema}.record r set xid = '3'
   from (select number::smallint as partition, coalesce(min(c.last_id), 0) as last_id
           from generate_series(0, 255) as number
@@ -103,8 +105,8 @@ update {schema}.record r set xid = '3'
  where r.partition = low.partition and r.id > low.last_id and r.xid <> '3'
 
 -- name: rebase_cursors
--- The snapshot is this statement's, and so is younger than the lock. The transaction has written no record that would
--- carry its own xid, which that snapshot may show as ended.
+-- The snapshot belongs to this statement, and so is younger than the lock. The snapshot may show the xid of this transaction as ended,
+-- but the transaction has written no record with that xid. The statement returns the number of cursors by subscription.
 with moved as (
     update {schema}.partition c
        set snapshot = pg_current_snapshot(), floor_id = c.last_id, assignee = null, owner = null,
@@ -115,26 +117,27 @@ with moved as (
 select subscription, count(*) from moved group by subscription order by subscription
 
 -- name: rebase_forget
--- The processes are the other cluster's.
+-- The statement deletes all processes, because they belong to the other cluster.
 delete from {schema}.instance
 
 -- name: rebase_notes
--- Nor can it be said of their snapshots what they show.
+-- The statement deletes all notes, because their snapshots belong to the other cluster, and nobody knows which records those show.
 delete from {schema}.progress_note
 
 -- name: rebase_sequence
--- Raise it to every id that is used anywhere; what it was, and what it is. Logical replication copies no sequence.
+-- The statement raises the sequence to the greatest id that is used anywhere, because logical replication copies no sequence. It returns
+-- the value before and after.
 select ids.before, case when ids.used > ids.before then setval({sequence}, ids.used) else ids.before end
   from (select {schema}.drawn() as before, {used} as used offset 0) ids
 
 -- name: rebase_unmark
--- A marker is never updated.
+-- A marker is never updated. It is deleted and written again.
 delete from {schema}.meta where key in ('marker', 'marker_oids', 'marker_witness', 'tables')
 
 -- name: rebase_mark
--- Its xid is this transaction's. Its value: nothing up to that id is to become visible any more, whatever xids say.
--- Beside it the oids of this table and of the log's key, see the baseline, and of all that holds events. The next session
--- notes the witnesses.
+-- The xid of the marker is the id of this transaction. The value of the marker is an id: no record up to this id becomes visible any
+-- more, whatever the xids say. Beside the marker are the oids of `meta` and of the key of the log (see the migration 0014_baseline), and
+-- the oids of all tables that hold events. The next session notes the witnesses.
 insert into {schema}.meta (key, value)
 values ('marker', {schema}.drawn()::text),
        ('marker_oids', to_regclass(quote_ident({schema_name}) || '.meta')::oid::text || ' '

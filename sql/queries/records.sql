@@ -1,8 +1,10 @@
 -- name: fence
--- A fence (U, G): the ids drawn so far, then, forced by the data to come later, the next transaction id; whether a
--- transaction that the last snapshot listed has ended; the server's life; and how far the bell's flag lies ahead.
--- pg_sequence_last_value, never a SELECT from the sequence: that one can run up to 31 ahead of ids not drawn yet, and says 1
--- before the first.
+-- The query returns one row with a fence (U, G). `drawn` is G, the highest id that was drawn. `age` gives U, the last transaction id that
+-- the server has assigned. Its expression depends on `g`, so it is evaluated after G is read. `xmax` completes `age` to 64 bits. `ended`
+-- says whether a transaction that the last snapshot listed has ended. `life` is the server's incarnation. `ahead` is the number of
+-- milliseconds by which the bell's flag lies ahead.
+-- The query calls pg_sequence_last_value and never selects from the sequence. A SELECT can return a value that is up to 31 ahead of the
+-- ids that are drawn, and returns 1 before the first id.
 select g as drawn,
        age(case when g >= 0 then '3'::xid end) as age,
        pg_snapshot_xmax(pg_current_snapshot())::text as xmax,
@@ -15,8 +17,9 @@ select g as drawn,
   from (select {drawn} as g offset 0) as drawn
 
 -- name: light
--- The columns of a record r, without what is large, or compressed and so perhaps large: `payloads` fetches that, bounded by
--- bytes. Sizes are known without reading the values. A record with a large name has no event type here, which each has.
+-- Other queries contain this list of columns of a record `r`. It leaves out values that are large, or compressed and so perhaps large.
+-- `payloads` returns those, bounded by bytes. The sizes are known without reading the values. A record with a large name has no event
+-- type in this list. Every record has one in the log.
 r.partition, r.id, r.event_id,
        case when greatest(octet_length(r.event_type), octet_length(r.aggregate_type), octet_length(r.aggregate_id),
                           octet_length(r.tenant_id), octet_length(r.content_type)) <= 2000 then r.event_type end,
@@ -32,38 +35,45 @@ r.partition, r.id, r.event_id,
                       or (pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null))
             then r.payload_bytes end,
        case when octet_length(r.content_type) <= 2000 then r.content_type end,
+       -- A record that is never available has its headers in any case, because they say whether an import has written it.
        case when r.headers is not null
                  and (pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null
-                      or r.available_at = '294276-12-31 23:59:59.999999Z')  -- they tell whether an import has brought it
+                      or r.available_at = '294276-12-31 23:59:59.999999Z')
             then r.headers end
 
 -- name: times
--- Part of a poll: the times of a record r. A delayed one that is due, and is cancelled or perhaps about to be, is told as
--- due in a moment: so it is parked, and may run as what is parked may. Whoever cancels locks the record, then looks at the
--- clock; here the clock comes first, that of the statement's begin.
+-- Other queries contain these columns, which are the times of a record `r`. If a delayed record is due, and is cancelled or perhaps about
+-- to be, its `available_at` becomes a moment in the future. So the record is parked, and may run only as parked records may. A
+-- transaction that cancels locks the record and then reads the clock. This query reads the clock first, at the beginning of the
+-- statement.
 case when r.available_at is not null and r.available_at <= now() and {schema}.cancelling(r.partition, r.id)
             then now() + interval '1 millisecond' else r.available_at end, r.occurred_at, r.created_at
 
 -- name: floor
--- Part of others: the floor of the shared page. Mostly it lists no transaction, and a scan of none costs 2 us.
+-- Other queries contain this query. It returns the floor of the shared page. Mostly the page lists no transaction, and a scan of an empty
+-- list costs 2 us.
 select case when %(listed)s::text = '{{}}' then %(settled)s::bigint else (
            select least(%(settled)s::bigint, min(listed.bound))
              from unnest(%(listed)s::text[]::xid8[], %(bounds)s::bigint[]) as listed (xid, bound)
             where pg_visible_in_snapshot(listed.xid, pg_current_snapshot())) end as floor_id
 
 -- name: clock
--- Part of others: the server's clock, in microseconds since 2000. As floating point, which is faster and exact until 2100.
+-- Other queries contain this expression. It is the server's clock in microseconds since 2000. Floating point is faster, and exact until
+-- 2100.
 (date_part('epoch', now() - timestamptz '2000-01-01 00:00Z') * 1000000)::bigint::text
 
 -- name: poll
--- One page: per partition the late records and the new; last the snapshot N, the floors, the server's life and its clock in a
--- row of their own, without which the page was cut.
--- Rows and N come from one plain statement in autocommit; see rules/horizon.py for why each bound is where it is.
--- A partition in lockstep is read from the shared page; another one from a page of its own, named by its number.
--- That row also has the ids drawn by then: no record that N sees has a higher one. `above` is a number in its text, for
--- the plan alone: no segment below it is in that, so what is done costs nothing.
--- The last branch is the sweep, see rules/sweep.py: what is new for partitions with a backlog, in the order of ids. `swept`
--- is a bit for each of them, `swept_ids` the last id of each partition, from 0 to 255; `swept_most` 0 for no sweep.
+-- The query returns one page: for each partition the new records, with ids above its `last_id`, and the late records, which have lower
+-- ids but were not visible before. The last row is no record. It has the snapshot N, the floors, the server's incarnation, the server's
+-- clock, the number of the log's definition (`log_planned`), and the highest id drawn by then. No record that N sees has a higher id. If
+-- this row is missing, the page was cut.
+-- The records and N come from one plain statement in autocommit. The module partbox/protocol/horizon.py explains each bound.
+-- A partition in lockstep is read from the shared page. Another partition is read from a page of its own, which has a number (`base`).
+-- `above` is a number in the text of the statement, for the plan alone. The plan has no segment below this number, so segments that are
+-- finished cost nothing.
+-- The branch before the last row is the sweep; see partbox/protocol/sweep.py. It returns new records of partitions with a backlog, in the
+-- order of ids. `swept` has a bit for each partition. `swept_ids` has the last id of each partition from 0 to 255. `swept_most` is 0 if
+-- there is no sweep.
 with horizon as materialized (
     {floor}
 ), own as materialized (
@@ -115,12 +125,16 @@ select null::smallint, (select floor_id from horizon), null::uuid,
        null::timestamptz, null::timestamptz, null::timestamptz
 
 -- name: quick
--- The quick poll: everything that has become visible since the shared page, for partitions that are caught up, by one scan
--- of a range of ids. `drawn` is read after the snapshot is taken, so nothing that N sees lies above it, and before the next
--- transaction id, forced by the data, so the two are a fence. `above` and `end` are numbers in its text, for the plan
--- alone: it has but the segments between the two, and those done or ahead cost nothing. That a partition is at least 0 is
--- true of all, and said for the index by id, which no other query may use. `partitions` is a bit for each: an array is
--- searched for every record, which costs more than all the rest. The last row also says how far the bell's flag lies ahead.
+-- The query is the quick poll. It returns everything that has become visible since the shared page, for partitions that are caught up, by
+-- one scan of a range of ids. The last row is like that of `poll`. It also has the age of xid 3 and the milliseconds by which the bell's
+-- flag lies ahead.
+-- `drawn` is read after the snapshot N is taken, so nothing that N sees lies above it. The next transaction id depends on `g` and is read
+-- after `drawn`, so the two are a fence.
+-- `above` and `end` are numbers in the text of the statement, for the plan alone. The plan has only the segments between the two, so
+-- finished segments and future segments cost nothing.
+-- Every record has a partition of at least 0. The query says so because that is the condition of the index on ids: only a query with this
+-- condition can use that index.
+-- `partitions` has a bit for each partition. An array would be searched for every record, which costs more than all the rest.
 with drawn as materialized (
     select g as id, age(case when g >= 0 then '3'::xid end) as age, {flag_ahead} as ahead
       from (select {drawn} as g offset 0) as read
@@ -142,8 +156,8 @@ select null::smallint, horizon.floor_id, null::uuid, drawn.age::text,
   from drawn, horizon
 
 -- name: bodies
--- The records of parked rows, by partition and id; one that is missing does not come back. Without what is large, as in
--- a page. Last whether it is a delayed one that is cancelled, or may be: somebody has locked it some time.
+-- The query returns the records of parked rows in the order of ids, without large values, as in a page. A record that is gone is missing.
+-- The last column says whether a delayed record is cancelled or may be, because a transaction has locked it at some time.
 select {light}, r.available_at, r.occurred_at, r.created_at,
        r.available_at is not null and (r.xmax <> 0 or exists (select from {schema}.cancellation c where c.record_id = r.id))
   from unnest(%(partitions)s::smallint[], %(ids)s::bigint[]) as wanted (partition, id)
@@ -151,8 +165,9 @@ select {light}, r.available_at, r.occurred_at, r.created_at,
  order by r.id
 
 -- name: payloads
--- These records whole, one after the other, until they have `bytes` together: so the last may go beyond, and the first
--- always comes. Its id is null for one that is gone. Only json that is compressed must be read to know its size.
+-- The query returns these records whole, one after the other, until they have `bytes` bytes together. So the first record is always
+-- returned, and the last one may exceed the limit. A record that is gone has a null id. Only compressed JSON must be read to know its
+-- size.
 with recursive taken as (
     select 0 as position, 0::bigint as bytes, null::smallint as partition, null::bigint as id, null::uuid as event_id,
            null::text as event_type, null::text as aggregate_type, null::text as aggregate_id, null::text as tenant_id,

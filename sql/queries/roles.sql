@@ -1,13 +1,13 @@
 -- name: roles_missing
--- Of these names those that no role has.
+-- The query returns those of the given names that no role has.
 select wanted.name
   from unnest(%(names)s::text[]) with ordinality as wanted (name, place)
  where not exists (select from pg_roles r where r.rolname::text = wanted.name)
  order by wanted.place
 
 -- name: roles_granted
--- Who may call `publish` or `save` by a grant to them by name: those are the roles of `partbox init`. Of `publish` it is the
--- form with json, without which the others cannot be called.
+-- The query returns the roles that may call `publish` or `save` by a grant to them by name, each with its kind. These are the roles of
+-- `partbox init`. Of `publish`, only the form with json counts, because the others cannot be called without it.
 select case when p.proname = 'publish' then 'publisher' else 'worker' end, r.rolname::text
   from pg_namespace n
   join pg_proc p on p.pronamespace = n.oid

@@ -1,6 +1,7 @@
 -- name: segments
--- Each segment of the log, the default one last: the ids it takes, its bytes, its oldest and its newest record with their
--- ages. Both are found by the index that says its condition.
+-- The query returns each segment of the log in the order of ids, the default segment last: the ids that it takes, its bytes, and its
+-- oldest and newest record with their ages in seconds. Both records are found by the index on ids, because the query repeats the
+-- condition of that index.
 select s.name, s.lower, s.upper, coalesce(pg_total_relation_size(s.segment), 0),
        oldest.id, (extract(epoch from clock_timestamp()) - extract(epoch from oldest.created_at))::float8,
        newest.id, (extract(epoch from clock_timestamp()) - extract(epoch from newest.created_at))::float8
@@ -20,11 +21,11 @@ select s.name, s.lower, s.upper, coalesce(pg_total_relation_size(s.segment), 0),
  order by s.lower nulls last
 
 -- name: segments_drawn
--- The ids drawn so far.
+-- The query returns the highest id that was drawn.
 select {schema}.drawn()
 
 -- name: segments_pace
--- How many ids were drawn in how many seconds, up to now: in the last ten thousand, the last hundred thousand and so on.
+-- The query returns how many ids were drawn in how many seconds, up to now: the last ten thousand, the last hundred thousand, and so on.
 select newest.id - r.id, (extract(epoch from clock_timestamp()) - extract(epoch from r.created_at))::float8
   from (select {schema}.drawn() as id offset 0) newest
  cross join unnest(array[10000, 100000, 1000000, 10000000, 100000000]) as back
@@ -32,18 +33,21 @@ select newest.id - r.id, (extract(epoch from clock_timestamp()) - extract(epoch 
                       where r.partition >= 0 and r.id > newest.id - back order by r.id limit 1) r
 
 -- name: segments_proof
--- The ids that a constraint keeps out of the default segment, and whether that was proven; no row without one.
+-- The query returns the ids that a constraint keeps out of the default segment, and whether that is proven. It returns no row if there is
+-- no such constraint.
 select lower, upper, valid from {schema}.segment_proof()
 
 -- name: segments_failed
--- Note for doctor why segments cannot be changed; null: they can. Nothing is written that is known.
+-- The statement notes for `partbox doctor` why segments cannot be changed. A null problem means that they can. Nothing is written if the
+-- note does not change.
 insert into {schema}.meta as m (key, value)
 select 'segments_failed', %(problem)s::text
  where exists (select from {schema}.meta known where known.key = 'segments_failed') or %(problem)s::text is not null
     on conflict (key) do update set value = excluded.value where m.value is distinct from excluded.value
 
 -- name: event_triggers
--- The event triggers of the database that run when segments are made or dropped: names, events and functions.
+-- The query returns the event triggers of the database that run when segments are made or dropped, by name: the name, the event and the
+-- function.
 select t.evtname::text, t.evtevent::text, format('%%I.%%I()', n.nspname, p.proname)
   from pg_event_trigger t
   join pg_proc p on p.oid = t.evtfoid
@@ -53,32 +57,32 @@ select t.evtname::text, t.evtevent::text, format('%%I.%%I()', n.nspname, p.prona
  order by t.evtname
 
 -- name: segment_holds
--- What keeps the ids from `lower` to below `upper` from being emptied; see the function.
+-- The query returns the reasons why the records from `lower` to below `upper` cannot be deleted; see the function.
 select reason, subscription, partition, id, count
   from {schema}.segment_holds(%(lower)s::bigint, %(upper)s::bigint,
                               case when %(retain)s::float8 is not null then
                                   clock_timestamp() - least(%(retain)s::float8, 36500 * 86400.0) * interval '1 second' end)
 
 -- name: segment_add
--- Make one; null, or what is in the way. See the function, here and below.
+-- The query makes a segment; see the function, as for the queries below. It returns null, or the obstacle.
 select {schema}.segment_add(%(lower)s::bigint, %(upper)s::bigint)
 
 -- name: segment_exclude
--- Keep ids out of the default segment; nulls: no more. Null, or what is in the way.
+-- The query keeps a range of ids out of the default segment, or no ids if the range is null. It returns null, or the obstacle.
 select {schema}.segment_exclude(%(lower)s::bigint, %(upper)s::bigint)
 
 -- name: segment_prove
--- Prove that it holds none.
+-- The query proves that the default segment holds none of these ids.
 select {schema}.segment_prove()
 
 -- name: segment_empty
--- Empty one; what is in the way if anything is, and the bytes it gave back.
+-- The query empties a segment. It returns the obstacle (null if there is none) and the bytes that were freed.
 select problem, freed from {schema}.segment_empty(%(lower)s::bigint, %(retain)s::float8)
 
 -- name: segment_detach
--- Take one out of the log; null, or what is in the way.
+-- The query takes a segment out of the log. It returns null, or the obstacle.
 select {schema}.segment_detach(%(lower)s::bigint)
 
 -- name: segment_drop
--- Drop those that were taken out; their number.
+-- The query drops the segments that were taken out of the log. It returns their number.
 select {schema}.segment_drop()

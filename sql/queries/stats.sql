@@ -1,16 +1,17 @@
 -- name: stats_plan
--- For this transaction: read the primary key in order up to the limits, whatever the statistics promise, and each
--- statement within so many milliseconds, or as the session says: a pooled one says nothing.
+-- In this transaction the server reads the primary key in order up to the limits, whatever the statistics promise. Each statement has a
+-- limit of so many milliseconds. Without one the limit of the session holds, and a pooled session has none.
 select set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true),
        set_config('enable_sort', 'off', true), set_config('jit', 'off', true),
        set_config('statement_timeout', coalesce(%(limit)s::text, current_setting('statement_timeout')), true)
 
 -- name: stats_overview
--- A row for each subscription, or for the one asked for: its instances, its partitions with what is pending, its parked
--- rows by state. A single row without a name if there is none. Moments are those of the statement's start.
--- `parked_age` is since a record should have been delivered: since it was published, or since its delay was over.
--- Partitions are listed of so many subscriptions: the named ones, then those with instances; and with `working` of all of
--- these. Of the others there are sums, estimated by their cursors and the newest id of each partition.
+-- The query returns a row for each subscription, or for the given one: its instances, its partitions with their pending records, and its
+-- parked rows by state. It returns a single row without a name if there is no subscription. Ages are in seconds, at the start of the
+-- statement. `parked_age` is the time since a record should have been delivered: since it was published, or since its delay ended.
+-- Partitions are listed for `listed` subscriptions: the named ones first, then those with instances. With `working` they are listed for
+-- all subscriptions with instances. The other subscriptions have sums, which are estimated from their cursors and the newest id of each
+-- partition.
 with chosen as materialized (
     select s.name, s.created_at, s.paused_at,
            row_number() over (order by s.name = any(%(named)s::text[]) desc, i.subscription is not null desc, s.name)
@@ -19,7 +20,7 @@ with chosen as materialized (
       left join (select distinct subscription from {schema}.instance) i on i.subscription = s.name
      where %(subscription)s::text is null or s.name = %(subscription)s
 ), cursors as materialized (
-    -- What lies above several cursors is read once: each reads up to the next one of its partition.
+    -- Records above several cursors are read only once: each cursor reads up to the next cursor of its partition.
     select p.subscription, p.partition, p.assignee, p.owner, p.epoch, p.claimed_at, p.saved_at, p.suspect_until_id,
            p.snapshot, p.last_id, p.floor_id,
            lead(p.last_id, 1, 9223372036854775807)
@@ -27,8 +28,8 @@ with chosen as materialized (
       from chosen
       join {schema}.partition p on p.subscription = chosen.name and chosen.listed
 ), gaps as materialized (
-    -- Counted up to the limit, straight from the primary key. What lies between there and the newest thousand
-    -- is estimated: so many ids, as densely this partition's as in the mean of both ends.
+    -- Records are counted up to the limit, by the primary key. Between the last counted record and the newest thousand,
+    -- their number is estimated from the number of ids and the mean density of this partition's records at both ends.
     select c.*, low.count <= %(limit)s as exact,
            low.count::float8 / (low.upto - c.last_id) as fill,
            low.count + high.count + case when high.count < 1000 then 0 else
@@ -56,7 +57,7 @@ with chosen as materialized (
       from gaps g
     window upwards as (partition by g.partition order by g.last_id desc, g.subscription desc rows unbounded preceding)
 ), shelves as materialized (
-    -- The first of each state that is late by now; dead and discarded ones are through.
+    -- `first_id` is the first record of each state that is late by now. Dead and discarded records are finished.
     select k.subscription, k.partition, k.state, count(*) as count,
            min(k.record_id) filter (where k.state not in ('dead', 'discarded') and (k.state <> 'scheduled' or k.due_at <= statement_timestamp()))
                as first_id
@@ -91,7 +92,7 @@ with chosen as materialized (
     select c.subscription, c.partition, c.assignee, c.owner, c.epoch,
            (c.pending + late.count)::bigint as pending,
            c.exact and late.range <= %(limit)s as exact,
-           -- A publisher may have said any time; infinity cannot be subtracted.
+           -- A publisher may have given any time, and infinity cannot be subtracted.
            case when coalesce(oldest.created_at, late.created_at) is not null then
                extract(epoch from statement_timestamp() - least(greatest(least(oldest.created_at, late.created_at),
                                                                          '0001-01-02 00:00Z'), '9999-12-30 00:00Z'))
@@ -99,7 +100,8 @@ with chosen as materialized (
            extract(epoch from statement_timestamp() - c.claimed_at) as claimed_age,
            extract(epoch from statement_timestamp() - c.saved_at) as saved_age,
            c.suspect_until_id is not null as suspect, c.last_id,
-           c.fill::numeric,  -- a float in JSON is as exact as extra_float_digits says
+           -- The precision of a float in JSON would depend on extra_float_digits.
+           c.fill::numeric,
            late_parked.age as parked_age
       from above c
      cross join lateral (
@@ -123,8 +125,8 @@ with chosen as materialized (
       from backlog b
      group by b.subscription
 ), segments as materialized (
-    -- As the planner does it: as many rows in a page as the last vacuum or analyze found, in the pages there are now.
-    -- Null if a segment with pages has never been looked at, or was found empty.
+    -- The number of records is estimated as the planner does it: the rows per page at the last vacuum or analyze, times
+    -- the pages that exist now. It is null if a segment with pages was never analyzed, or was found empty.
     select case when bool_and(c.size = 0 or (c.reltuples > 0 and c.relpages > 0)) then
                coalesce(sum(c.reltuples / nullif(c.relpages, 0) * (c.size / current_setting('block_size')::float8)), 0)
            end as count
@@ -134,7 +136,7 @@ with chosen as materialized (
                             where inhparent = to_regclass(quote_ident({schema_name}) || '.record'))
             offset 0) c
 ), log as materialized (
-    -- `records` that it holds, about, and by one id of a partition.
+    -- `records` is about the number of records in the log, and `fill` the number for one id of one partition.
     select known.*, greatest(0, least(segments.count, known.newest_id - known.purged_id))::bigint as records,
            coalesce(least(segments.count / nullif(known.newest_id - known.purged_id, 0), 1), 1) / 256 as fill
       from segments
@@ -218,5 +220,5 @@ select statement_timestamp(), current_database(), log.newest_id, log.records, lo
  order by s.name
 
 -- name: stats_subscriptions
--- The names of all subscriptions.
+-- The query returns the names of all subscriptions in alphabetical order.
 select name from {schema}.subscription order by name

@@ -1,19 +1,21 @@
 -- name: subscription_create
--- Three statements in one message, which is one transaction: no client can hold its lock by going to sleep.
--- 1. READ COMMITTED whatever the role says, or all would see what the second statement saw.
--- 2. The lock that purges hold: none is at work from here on.
--- 3. One plain statement; in READ COMMITTED it has a snapshot of its own, taken *after* the lock was got. The snapshot
---    that is stored is the one that every table here is read by: no function runs around it, which would have others.
---    The lock has drawn an xid, which that snapshot may show as ended: no record bears it, for this transaction writes
---    none.
---    now: what had committed at the snapshot N has an id that was drawn before; the sequence is read after N, so that
---    id is at most L and the record is consumed. Everything else is delivered, once: above L it is new; up to L it is
---    not visible in N and comes late, for its id is above F. F is the highest floor of all: each was saved before N
---    for a snapshot older than N, and what was open at N was not visible in that one either, so its ids are above.
---    A time: what lies from the first id of that time on is above L, and new; below it everything is as for now.
---    The beginning: nothing is visible in 1:1:, and everything is above 0.
---    In a copy that was rebased the xids of old records are another cluster's, and up to the id in the marker nothing
---    becomes visible any more: that is a floor, also for the beginning.
+-- The message has three statements, which are one transaction. So no client can hold the lock by going to sleep.
+-- 1. The level is READ COMMITTED, whatever the role says. Otherwise all statements would have the snapshot of the second.
+-- 2. The lock is the one that purges hold. No purge runs from here on.
+-- 3. The third statement is a plain one. In READ COMMITTED it has a snapshot of its own, taken *after* the lock was got.
+--    It stores the snapshot by which it reads every table here. A function around it would have other snapshots. The
+--    lock has drawn an xid, which that snapshot may show as ended. No record has this xid, because this transaction
+--    writes no record.
+--    A start at now: a record that had committed at the snapshot N has an id that was drawn before. The sequence is read
+--    after N, so that id is at most L, and the record is consumed. Every other record is delivered once. Above L it is
+--    new. Up to L it is not visible in N, and it comes late, because its id is above F. F is the highest floor of all.
+--    Each floor was saved before N, for a snapshot older than N. A transaction that was open at N was not visible in
+--    that snapshot either, so its ids are above the floor.
+--    A start at a time: the records from the first id of that time on are above L, and so are new. Below that id
+--    everything is as for now.
+--    A start at the beginning: nothing is visible in 1:1:, and everything is above 0.
+--    In a copy that was rebased, the xids of old records belong to another cluster. Up to the id in the marker nothing
+--    becomes visible any more. So that id is a floor, also for a start at the beginning.
 set transaction isolation level read committed;
 select {schema}.locked('purge', true);
 with made as (
@@ -51,30 +53,31 @@ select from made
        and {schema}.all_written('action', (select count(*) from act), (select count(*) from note))
 
 -- name: subscription_types
--- The event types that each wants; null: all.
+-- The query returns the event types that each subscription wants, or null for all types.
 select name, type_filters from {schema}.subscription
 
 -- name: subscription_filters
--- The event types that it wants; null: all.
+-- The query returns the event types that the subscription wants, or null for all types.
 select type_filters from {schema}.subscription where name = %(subscription)s
 
 -- name: subscription_paused
--- Whether it is paused; no row if it does not exist.
+-- The query returns whether the subscription is paused. It returns no row if the subscription does not exist.
 select paused_at is not null from {schema}.subscription where name = %(subscription)s
 
 -- name: subscription_pause
--- Nobody is to own anything of it; see the function.
+-- The query pauses the subscription, so that nobody owns its partitions any more; see the function `subscription_pause`.
 select {schema}.subscription_pause(%(subscription)s)::integer as changed
 
 -- name: subscription_resume
--- The next tick of a node's membership plans it again; whether it was paused.
+-- The statement resumes the subscription and returns whether it was paused. The next membership tick of a node plans it again.
 update {schema}.subscription s set paused_at = null
   from (select name, paused_at from {schema}.subscription where name = %(subscription)s for no key update) before
  where s.name = before.name
 returning (before.paused_at is not null)::integer as changed
 
 -- name: subscription_holders
--- Its instances, with how many partitions each owns; and owners that are no instances any more.
+-- The query returns the instances of the subscription by node and pid, with the number of partitions that each owns. It also returns
+-- owners that are not instances any more.
 select coalesce(i.instance_id, p.owner), i.node, i.pid, i.heartbeat_at,
        extract(epoch from i.heartbeat_at + i.lease - clock_timestamp())::float8, extract(epoch from i.lease)::float8,
        coalesce(p.owned, 0)
@@ -84,15 +87,16 @@ select coalesce(i.instance_id, p.owner), i.node, i.pid, i.heartbeat_at,
  order by i.node, i.pid
 
 -- name: subscription_reach
--- Whether a time is yet to come, the newest record id, and how far purges went if they may have removed what follows.
+-- The query returns whether a time is in the future, the newest record id, and the id up to which purges have deleted records, if they
+-- may have deleted records that the replay would deliver.
 select coalesce(%(from_time)s::timestamptz > clock_timestamp(), false), {schema}.drawn(),
        {schema}.subscription_purged(%(from_id)s::bigint, %(from_time)s::timestamptz)
 
 -- name: subscription_replay
--- Set it back; see the function.
+-- The query sets the subscription back; see the function `subscription_replay`.
 select problem, purged_id, rewound as changed
   from {schema}.subscription_replay(%(subscription)s, %(from_id)s::bigint, %(from_time)s::timestamptz, %(resume)s)
 
 -- name: subscription_drop
--- Delete it; see the function.
+-- The query deletes the subscription; see the function `subscription_drop`.
 select problem, (problem is null)::integer as changed from {schema}.subscription_drop(%(subscription)s) as problem

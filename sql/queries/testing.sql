@@ -1,5 +1,5 @@
 -- name: testing_published
--- Every record that this transaction sees, in the order of the log, in the form that a delivered event is made of.
+-- The query returns every record that this transaction sees, in the order of the log, in the form from which a delivered event is made.
 select r.partition, r.id, uuid_send(r.event_id), r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id,
        convert_to(r.payload::text, 'UTF8'), r.payload_bytes, r.content_type, convert_to(r.headers::text, 'UTF8'),
        timestamptz_send(r.available_at), timestamptz_send(r.occurred_at), timestamptz_send(r.created_at)
@@ -7,8 +7,8 @@ select r.partition, r.id, uuid_send(r.event_id), r.event_type, r.aggregate_type,
  order by r.id
 
 -- name: testing_assign
--- Assign to me what has something to deliver now and no owner, unless the subscription is paused; whether there is
--- anything to deliver in that, or in what is mine.
+-- The statement assigns to this instance the partitions that have something to deliver now and no owner, unless the subscription is
+-- paused. It returns whether there is something to deliver in these partitions or in those that this instance owns.
 with wanted as materialized (
     select r.partition
       from {schema}.record r
@@ -37,14 +37,15 @@ select exists (select from assigned)
                          and p.partition in (select partition from wanted))
 
 -- name: testing_leave
--- Nothing is assigned to me any more, and I am gone.
+-- The statement deletes this instance and its assignments.
 with gone as (
     delete from {schema}.instance i where i.instance_id = %(me)s
 )
 update {schema}.partition p set assignee = null where p.subscription = %(subscription)s and p.assignee = %(me)s
 
 -- name: testing_held
--- The events that were put behind another of their key since I came, and the attempts of each.
+-- The query returns the events that were parked behind another event of their key since this instance began, with the attempts of each,
+-- in the order of ids.
 select k.attempts, r.partition, r.id, uuid_send(r.event_id), r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id,
        convert_to(r.payload::text, 'UTF8'), r.payload_bytes, r.content_type, convert_to(r.headers::text, 'UTF8'),
        timestamptz_send(r.available_at), timestamptz_send(r.occurred_at), timestamptz_send(r.created_at), p.epoch
@@ -56,31 +57,31 @@ select k.attempts, r.partition, r.id, uuid_send(r.event_id), r.event_type, r.agg
  order by k.record_id
 
 -- name: testing_lock
--- Whoever writes parked rows locks the partitions first, in their order.
+-- Every transaction that writes parked rows locks the partitions first, in their order.
 select from {schema}.partition p order by p.subscription, p.partition for no key update
 
 -- name: testing_advance_parked
--- So many seconds have passed for what waits in `parked`.
+-- The statement makes parked rows due `seconds` seconds earlier, as if that time had passed.
 update {schema}.parked k set due_at = k.due_at - %(seconds)s * interval '1 second' where k.due_at is not null
 
 -- name: testing_advance_records
--- ... and for what was published with a time and is not due.
+-- The statement makes records that are not due yet available `seconds` seconds earlier, as if that time had passed.
 update {schema}.record r set available_at = r.available_at - %(seconds)s * interval '1 second'
  where r.available_at > clock_timestamp()
 
 -- name: testing_reload
--- The owners of partitions look at their parked rows again.
+-- The new version makes the owners of partitions read their parked rows again.
 update {schema}.partition p set parked_version = p.parked_version + 1
 
 -- name: testing_forget
--- Everything that was published, and what became of it.
+-- The statement deletes everything that was published, with its results.
 with parked as (delete from {schema}.parked), keys as (delete from {schema}.idempotency),
      inbox as (delete from {schema}.inbox), attempts as (delete from {schema}.attempt),
      notes as (delete from {schema}.progress_note), types as (delete from {schema}.handled_types), actions as (delete from {schema}.action)
 delete from {schema}.record
 
 -- name: testing_record
--- The newest record of an event, and whether its partition is free; its subscription is there if a row comes back.
+-- The query returns the newest record of an event, and whether its partition is free. A row proves that the subscription exists.
 select r.id, p.owner is null
   from {schema}.record r
   join {schema}.partition p on p.subscription = %(subscription)s and p.partition = r.partition
@@ -88,7 +89,7 @@ select r.id, p.owner is null
  order by r.id desc limit 1
 
 -- name: testing_park
--- The record is parked so; its partition's saved cursor need not have passed it.
+-- The record is parked in the given state. The saved cursor of its partition need not have passed the record.
 insert into {schema}.parked (subscription, record_id, partition, aggregate_type, aggregate_id, event_type, state, blocks,
                              attempts, due_at, last_error)
 select %(subscription)s, r.id, r.partition, r.aggregate_type, r.aggregate_id, r.event_type, %(state)s,
@@ -99,8 +100,8 @@ select %(subscription)s, r.id, r.partition, r.aggregate_type, r.aggregate_id, r.
  where r.id = %(id)s
 
 -- name: testing_pass
--- The cursor passes the record. What it had not passed below is handed over instead: parked, so that it is still
--- delivered. One statement: the snapshot that is saved is that in which the records were looked for.
+-- The cursor passes the record. Earlier records that it had not passed are parked, so that they are still delivered. One statement does
+-- both, so the saved snapshot is the one in which the records were searched.
 with cursor as materialized (
     select c.subscription, c.partition, c.last_id, c.floor_id, c.snapshot, s.type_filters
       from {schema}.record r

@@ -1,7 +1,7 @@
 -- name: workspace_drop
--- Leave nothing behind in a user's database.
+-- The statement leaves nothing behind in a user's database.
 drop schema if exists {schema} cascade
 
 -- name: workspace_found
--- One row if the schema exists already.
+-- The query returns one row if the schema exists already.
 select from pg_namespace where nspname = %(schema)s
