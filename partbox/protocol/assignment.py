@@ -17,6 +17,7 @@ def assign(partitions: Assignees, instances: Collection[UUID]) -> list[UUID | No
     # assigning the result again changes nothing. Without instances, every assignee is None.
     if not instances:
         return [None] * len(partitions)
+    # A partition that moves is not delivered while its old owner drains it, so no partition moves without need.
     room = _share_room(partitions, instances)
     kept: list[UUID | None] = []
     for assignee in partitions:

@@ -155,11 +155,15 @@ class Cursor:
         last_id = max(self.last_id, base.floor) if self.caught_up else self.last_id
         if self.cut is not None:
             return ReadRequest(self.partition, last_id, 0, base, self.cut.page.snapshot, self.cut.read_to)
+        # A partition without room is polled too, and its late records are taken. The next base is the snapshot of this
+        # poll, for which a late record that was left out would count as consumed.
         return ReadRequest(self.partition, last_id, max(room, 0), base, None, None)
 
     def start(self, floor: int) -> int:
         """Return the id above which the next poll searches for records that were committed late."""
         # No late record of the partition appeared up to the id `floor`.
+        # The floor may lie above L. It only says that no record below it will still become visible: records between L
+        # and the floor may be visible and unread. A search that began at such a floor would skip them.
         return max(min(floor, self.last_id), self.cut.read_to if self.cut else 0)
 
     def take(
@@ -198,6 +202,8 @@ class Cursor:
             self.enter_mode(ReadMode.FRESH if self.fresh else ReadMode.BACKLOG, page)
             return PagePart(page, late, [], 0, last=True, is_piece=True)
         full = len(new) >= asked.room
+        # If the ceiling of the poll lay below the ids drawn by then, records above it are unread although the snapshot
+        # sees them. Quick polls would never return them, so such a partition is not caught up.
         has_all = together and page.is_complete and not full
         mode = ReadMode.CAUGHT_UP if has_all else ReadMode.BACKLOG if full else ReadMode.BEHIND
         self.enter_mode(mode, None if together else page)
@@ -210,6 +216,8 @@ class Cursor:
         # This is a quick poll, one scan for all partitions that are caught up. The partition must be caught up. `ids`
         # are the ids found, in ascending order.
         assert self.mode is ReadMode.CAUGHT_UP, self
+        # The scan returns late records, with ids up to L, among the new ones. They must stay late: if they counted as
+        # new, the snapshot of the page could be saved while they are unfinished, and a crash would lose them.
         late = bisect_right(ids, self.last_id)
         return self._move_to(page, ids[:late], ids[late:], full=False)
 

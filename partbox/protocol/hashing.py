@@ -15,4 +15,6 @@ def partition_of(text: str) -> int:
         raise PublishError(f"aggregate id {text!a} is of type {kind}, not text: give the text, as of str(id)") from None
     except UnicodeEncodeError:
         raise PublishError(f"aggregate id {text!a} holds a lone surrogate, which is not valid text") from None
+    # All publishers must have the same hash. With two of them, the events of one aggregate would be in two partitions,
+    # and lose their order.
     return mmh3.hash(key, 0, signed=False) & 0xFF

@@ -184,6 +184,8 @@ class Progress:
         # The record is the first new record that is neither finished nor in `taken`. The next save could then pass it
         # for good. The result is None if there is no such id, or while a late record is unfinished.
         self._pass_finished()
+        # Inside a cut page no save can pass a new record, so the transaction of an event that started now would be
+        # rolled back.
         if any(page.cut or not self._finished.keys() >= page.unfinished for page in self.late):
             return None
         skipped = (self._finished, self._floor_raises, taken)
@@ -212,6 +214,8 @@ class Progress:
         self._pass_finished()
         # A finished id that was passed is at most `last_id`.
         highest = max(self._finished, default=0)
+        # `self.page` is the last page in which this partition took part. A newer snapshot of the process may see
+        # records of the partition that nobody has read, and they would count as consumed.
         return SaveTarget(self.page, max(self.last_id, highest), self.read_new, self.passed)
 
     def saved(self, target: SaveTarget) -> None:
@@ -260,6 +264,8 @@ class Progress:
         # The result is the newest page that may be saved with `last_id`, and the number of new records read up to it.
         # The page's snapshot may be saved if all its late records up to that id are finished, as in all pages before
         # it.
+        # The floor that is saved is the page's own. A later floor may lie above a late record that is unfinished, and
+        # the next owner searches for late records only above the saved floor.
         finished = self._finished
         while self.late and not self.late[0].cut and all(id in finished for id in self.late[0].unfinished):
             self._passed_late.extend(self.late.popleft().unfinished)

@@ -11,6 +11,8 @@ from partbox.protocol.retry import RetryPolicy, delay_of
 from partbox.text.printing import error_name, text_of
 from partbox.text.secrets import masked
 
+# The event cannot be decoded, or nobody takes it. Another attempt would end in the same way, so none is made or
+# counted.
 UNCHARGED_ERRORS = (PayloadError, UnroutableError)
 MAX_DELAY = 36_500 * 86_400.0  # seconds; publishing has the same limit
 FALLBACK_DELAY = 60.0  # seconds until the next attempt if a retry policy itself fails

@@ -285,6 +285,8 @@ class Membership:
             each.slot.instance: each for each in processes if each.vouched and each.slot.instance is not None
         }
         # Read the clocks before the statement is sent: trust counts from there.
+        # The others count from a later moment, when the heartbeat is written. So this process stops trusting its lease
+        # before another one may bury it.
         boot, wall, now = boottime(), time.time(), time.monotonic()
         leaving = {id: process.leaving for id, process in by_instance.items() if id}
         alive = instances.heartbeat(conn, self._schema, leaving)

@@ -10,6 +10,9 @@
 -- too: cursors go back, and subscriptions begin, only under the same lock, and nothing is parked behind a cursor. A dry run
 -- also counts the records of dead rows that `purge_dead` would delete first.
 --
+-- The floor alone would not do. It only says that no record below it will still become visible, and it lies ahead of
+-- the last id of a subscription that is slow or paused, which has not read the records in between.
+--
 -- A full segment is emptied whole, by `segment_empty`, once its newest record has expired. Until a quarter of the retention
 -- has passed since its oldest record expired, this function deletes no record in the segment or above it.
 --

@@ -15,6 +15,9 @@
 --                 {{"p", "r"}} writes the progress of the partition to `progress_note`, and that it is read up to the id r.
 --   done_ids      the parked records that are finished
 --   durable       false sets synchronous_commit = off for this save
+--
+-- A save is one call in autocommit. If a process froze between two statements of a transaction, it would keep its
+-- partition rows locked, and the bury that frees them would wait for it.
 create or replace function {schema}.save(
     subscription text, me uuid, partitions smallint[], epochs bigint[], snapshot_no integer[], last_ids bigint[],
     floors bigint[], release boolean[], snapshots pg_snapshot[], parks json, done_ids bigint[], durable boolean
@@ -26,6 +29,8 @@ declare
     touched bigint;
     changed bigint[];
 begin
+    -- A crash of the server may lose such a save, and events then come again. A saved cursor always fits the log:
+    -- whatever its snapshot shows as ended is in the WAL before it. A save with a handler's effects is durable.
     if not durable then
         perform set_config('synchronous_commit', 'off', true);
     end if;
@@ -123,6 +128,8 @@ begin
                                         clock_timestamp() + least(j."in", 36500 * 86400.0) * interval '1 second' end), j.e, j.t
               from sent j
              order by j.id
+                -- A record that was parked ahead of the cursor is read again after a crash. Its row stays as it is:
+                -- otherwise its attempts would begin at 0 again.
                 on conflict (subscription, record_id) do nothing
             returning true
         )

@@ -22,6 +22,7 @@ $$;
 create sequence {schema}.record_id_seq as bigint increment by 1 cache 1 no cycle;
 
 create table {schema}.record (
+    -- The id of the whole transaction. The system column xmin may be that of a savepoint, which snapshots do not list.
     xid            xid8        not null default pg_current_xact_id(),
     -- The transaction id is drawn before the record id in every form of INSERT, also where DEFAULT stands
     -- inside a VALUES list and is evaluated before the other columns. Fences rest on this.
@@ -60,6 +61,8 @@ create table {schema}.subscription (
     type_filters text[]
 );
 
+-- No foreign key refers to cursors or from parked rows to the log: its locks would be taken in an order of their own, and it
+-- would forbid TRUNCATE of the log.
 create table {schema}.partition (
     subscription     text        not null,
     partition        smallint    not null,
@@ -74,6 +77,8 @@ create table {schema}.partition (
     floor_id         bigint      not null,
     saved_at         timestamptz,
     primary key (subscription, partition)
+-- Pages stay half empty, so that the new version of a saved row fits beside the old one. They are vacuumed early, because
+-- each save has to pass the dead versions.
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 100000);
 
@@ -153,7 +158,8 @@ create table {schema}.meta (
 comment on table {schema}.meta is 'What partbox knows of this schema: its version, the marker, how far purge and archive went.';
 
 -- The marker tells this cluster from a logical copy of it: while nobody copies the row, the xid it was written
--- with (its xmin) is the xid it says. It is never updated.
+-- with (its xmin) is the xid it says. It is never updated. The system identifier of the cluster would not do: pg_upgrade
+-- changes it, and a copy in the same cluster keeps it.
 insert into {schema}.meta (key, value) values ('marker', null);
 
 -- In a fresh cluster a restored marker may get just the transaction id that it names. So a row beside it names two
@@ -189,7 +195,8 @@ insert into {schema}.subscription (name) values ('default');
 insert into {schema}.partition (subscription, partition, snapshot, last_id, floor_id)
     select 'default', partition, '1:1:', 0, 0 from generate_series(0, 255) as partition;
 
--- Consumed is what the cursor has passed; parked says what of it is not finished.
+-- An event is consumed if the cursor has passed it, and done if it is consumed and not parked. Of floor and last id the lower
+-- one counts: an unread backlog below the floor would otherwise show as done.
 create view {schema}.record_status as
     select c.subscription, r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.created_at,
            case when k.record_id is not null then k.state

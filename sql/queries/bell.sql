@@ -3,6 +3,8 @@
 -- expression is evaluated after the id of the record is drawn, in the RETURNING clause of the INSERT or behind the INSERT. If a
 -- transaction reads the flag too early, a worker that is about to sleep can therefore see the id that this transaction has drawn. The
 -- expression is not true if the schema has no sequence `bell` or the role may not read the sequence.
+-- The flag is the value of a sequence, because every transaction sees the present value of a sequence. A row would be
+-- read as of the publisher's snapshot, which may be older than the flag.
 (select case when has_sequence_privilege(bell.sequence, 'SELECT') then pg_sequence_last_value(bell.sequence) end
         - (extract(epoch from clock_timestamp()) * 1000)::bigint
    from (select to_regclass({bell}) as sequence offset 0) as bell) between 1 and 3000

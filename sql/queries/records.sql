@@ -3,6 +3,8 @@
 -- the server has assigned. Its expression depends on `g`, so it is evaluated after G is read. `xmax` completes `age` to 64 bits. `ended`
 -- says whether a transaction that the last snapshot listed has ended. `life` is the server's incarnation. `ahead` is the number of
 -- milliseconds by which the bell's flag lies ahead.
+-- If U were read first, a transaction could begin after that and draw an id before G is read. Its xid would be above U,
+-- and its id would not be above G.
 -- The query calls pg_sequence_last_value and never selects from the sequence. A SELECT can return a value that is up to 31 ahead of the
 -- ids that are drawn, and returns 1 before the first id.
 select g as drawn,
@@ -68,6 +70,9 @@ select case when %(listed)s::text = '{{}}' then %(settled)s::bigint else (
 -- clock, the number of the log's definition (`log_planned`), and the highest id drawn by then. No record that N sees has a higher id. If
 -- this row is missing, the page was cut.
 -- The records and N come from one plain statement in autocommit. The module partbox/protocol/horizon.py explains each bound.
+-- In a VOLATILE function, each query has its own snapshot, so what commits between the records and N would be lost or
+-- come twice. The transaction has no xid, because its own xid would count as visible in N. Records are ordered by id: a
+-- transaction that waited for another's row lock may have the lower xid and draw the higher ids.
 -- A partition in lockstep is read from the shared page. Another partition is read from a page of its own, which has a number (`base`).
 -- `above` is a number in the text of the statement, for the plan alone. The plan has no segment below this number, so segments that are
 -- finished cost nothing.

@@ -166,6 +166,7 @@ class Claims:
     def loading(self, numbers: Collection[int]) -> ParkedLoad:
         """Prepare to read the set-aside (parked) events of these partitions from the database."""
         # The claim of the partitions must have committed before (EVIDENCE B6).
+        # A snapshot from before that may lack the rows that the last owner has parked in its last save.
         owned = [each for number, each in self._state.partitions.items() if number in numbers]
         # A reader may or may not see the changes of a save in flight, so such a partition is loaded another time.
         certain = [each for each in owned if not each.lost and not each.last_save.is_in_flight]

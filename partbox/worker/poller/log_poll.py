@@ -96,6 +96,8 @@ class LogReader:
                 return has_new
         self.regroup()
         self._read_at = time.monotonic()
+        # Partitions just claimed have a statement of their own. Their first search begins at a saved cursor, may be
+        # long, and would hold up the other partitions.
         if groups.fresh:
             look = self._check_idle(conn)
             request = self._full.build_request(self._horizon, self._full.take_credit(groups.fresh), alone=True)
@@ -195,6 +197,8 @@ class LogReader:
             return False
         if not more or waited > FENCE_SECONDS:
             look = look or self._check_idle(conn)
+            # `is_idle` is about the shared page. A partition with a page of its own may have unread records all the
+            # same, such as the rest of a cut page. They would wait until the next event is published.
             if not more and groups.in_lockstep() and self._horizon.is_idle(look.fence.drawn, look.ended):
                 return False
         request = self._full.build_request(

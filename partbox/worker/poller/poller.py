@@ -156,6 +156,8 @@ class Poller:
             # An answer that could be less than everything must be an error (⛨ DESIGN 4, EVIDENCE I1).
             with proof.without_row_security(session.reading):
                 migrate.check(session.reading, schema)
+                # Every new connection is checked. The database may be replaced by a logical copy under a running
+                # worker. The copy has the same owners and epochs, so the fence of saves would let the old cursors pass.
                 check(session.reading, schema)
             proof.intact(session.reading, schema, self.context.subscription)
             proof.check_none_hidden(session.reading, schema, self.context.subscription)

@@ -252,6 +252,8 @@ class Transaction:
 
     def _save(self, effects: Effects) -> None:
         still_owned, self.save_took = effects.save(self.open_transaction.me, self.saves)
+        # The events of a lost partition belong to another process, which may handle them already. So all effects of
+        # this transaction are rolled back.
         lost = [save.tenure for save in self.saves if save.tenure.number not in still_owned]
         if lost:
             self._context.signals.report_refused(lost)
