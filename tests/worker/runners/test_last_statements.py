@@ -7,11 +7,17 @@ import pytest
 from orm import TABLES, write
 from psycopg import AsyncConnection, Connection
 from psycopg.pq import Trace
+from psycopg.sql import SQL
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
+from partbox.db.sql import query, script
 from partbox.worker.runners import transactor
+
+# The trace shows the first line of a statement, which is the comment at its head.
+SAVE = query("save", "partbox").decode().partition("\n")[0]
+BEFORE_SAVE = script("effects_end", limit=SQL("0"), lock_timeout=SQL("0")).decode().partition("\n")[0]
 
 
 def raw(event: Any, conn: Connection[Any]) -> None:
@@ -90,5 +96,5 @@ def test_the_save_is_the_last_statement_before_the_commit(
     commits = [at for at, statement in enumerate(sent) if "COMMIT" in statement]
     assert len(commits) >= 2
     for at in commits:
-        assert "The fenced write" in sent[at - 1], sent[at - 1]
-        assert "The save that ends it" in sent[at - 2], sent[at - 2]
+        assert SAVE in sent[at - 1], sent[at - 1]
+        assert BEFORE_SAVE in sent[at - 2], sent[at - 2]
