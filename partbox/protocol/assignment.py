@@ -11,7 +11,7 @@ def assign(partitions: Assignees, instances: Collection[UUID]) -> list[UUID | No
     """Assign partitions to instances in equal shares, with as few moves as possible."""
     # A partition stays with its assignee as long as the assignee is alive and holds no more than its share. With n
     # partitions and m instances, n mod m shares are larger by one. The larger shares go to the instances that already
-    # hold the most partitions, because each of these instances then has to give away one partition less.
+    # hold the most partitions, because each such instance then gives away one partition less.
     # The present assignees are given by partition number, and the new ones are returned so. Shares differ by at most
     # one, and the number of moves is the smallest possible. The result does not depend on the order of `instances`, and
     # assigning the result again changes nothing. Without instances, every assignee is None.

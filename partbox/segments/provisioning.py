@@ -49,10 +49,9 @@ def _add_segments(conn: Conn, schema: str, segments_to_add: list[IdRange]) -> tu
 def _prove_absence(dsn: Callable[[], str], settings: Settings, ids: IdRange) -> bool:
     """Prove that the default segment contains no record with the given ids. Return False if that fails."""
     # The constraint first keeps new ids out of the default segment, and is then validated, which locks nobody out.
-    # After that nothing must be searched. Until the segments exist, drawing one of these ids would fail. The ids lie a
-    # day ahead, and the next maintenance removes a constraint that a killed process has left, unless it needs the
-    # constraint itself.
-    # The proof is a validated constraint.
+    # The validated constraint is the proof, and the default segment need not be searched. Until the new segments exist,
+    # a publisher that draws one of the ids would fail. The ids lie a day ahead. If a killed process leaves its
+    # constraint behind, the next maintenance removes the constraint, unless it needs it itself.
     schema = settings.schema_name
     with connect.connect(dsn(), lease=PROOF_TIMEOUT, pooler=settings.pooler, name="partbox segments") as conn:
         excluded = try_step(partial(steps.exclude, conn, schema, ids)) is None

@@ -38,4 +38,4 @@ or because only one thread writes them:
 **A lost connection**, except for the listener's, ends the incarnation of all partitions. All connections are closed,
 everything that was read is forgotten, and reading begins anew from the saved cursors, under new epochs. Events that
 were finished and not saved, or are running, are remembered by id and event id, and are not started again when they are
-read again (⛨ DESIGN 4; `engine.resumption`)."""
+read again (`engine.resumption`)."""

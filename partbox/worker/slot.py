@@ -44,7 +44,7 @@ class Slot:
 
     def is_trusted(self) -> bool:
         """Return True if a handler may start now because the lease of this process is valid."""
-        # The lease must hold by both the boot clock and the wall clock (⛨ DESIGN 5), and the process must not be idle
+        # The lease must hold by both the boot clock and the wall clock, and the process must not be idle
         # for too long.
         if (limit := self[IDLE_LIMIT]) and boottime() - self.worked_at > limit:
             return False

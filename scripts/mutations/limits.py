@@ -133,7 +133,7 @@ MUTATIONS = (
     ),
     Mutation(
         "what-waits-brakes",
-        "A tenant over its rate stops all others of its partition (DESIGN 7a).",
+        "A tenant over its rate stops all others of its partition.",
         "partbox/worker/engine/outcomes.py",
         "AWAITS_PERMIT, is_wait=True, waits=True)",
         "AWAITS_PERMIT, is_wait=True)",

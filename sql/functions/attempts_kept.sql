@@ -1,4 +1,4 @@
--- purpose: Delete all but the newest ten rows of each of these records from `attempt`.
+-- purpose: Delete rows of the given records from `attempt`. The newest ten rows of each record stay.
 --
 -- The caller has locked the partition rows of the records.
 --

@@ -9,8 +9,8 @@ declare
     claimed bigint;
 begin
     -- Lock the row of the instance first. A bury that deletes the row then waits for this claim, or this claim finds the row
-    -- gone. Without the lock, a buried instance could claim partitions after the bury has searched for orphans, and the owner
-    -- of those partitions would not be alive.
+    -- gone. Without the lock, a buried instance could claim partitions after the bury has searched for orphans. The partitions
+    -- would then belong to a dead owner.
     perform from {schema}.instance i where i.instance_id = claim.me for key share;
     if not found then
         return;

@@ -1,4 +1,4 @@
--- purpose: Have the owners of these partitions read their parked rows again within a tick. The caller has locked the partition rows.
+-- purpose: Have the owners of the given partitions read the parked rows again within a tick. The caller has locked the partition rows.
 create or replace function {schema}.reread(subscription text, partitions smallint[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column

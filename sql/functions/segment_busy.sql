@@ -1,4 +1,4 @@
--- purpose: Return whether a session keeps one of these tables locked, so that a wait for the table would delay all other sessions.
+-- purpose: Return whether a session keeps one of the given tables locked. A wait for such a table would delay all other sessions.
 --
 -- A session that waits for a table in use delays every later session, until its lock timeout ends. A poll or a publisher
 -- releases its lock after an instant. A transaction that still holds a lock after 20 ms may hold it for an hour. Two readings

@@ -273,6 +273,7 @@ def replace_in(session: OpenSession, values: dict) -> OpenSession:
 
 def test_a_check_says_what_it_knows():
     assert all(check.meaning.endswith(".") for check in CHECKS)
+    assert not [check.name for check in CHECKS if check.meaning.startswith("Report")]
     assert len({check.name for check in CHECKS}) == len(CHECKS)
     assert replace(CHECKS[0], name="other").name == "other"
 

@@ -1,5 +1,5 @@
 """Ownership in memory: the partitions that this process holds, from claim to release or loss. The database decides who
-owns a partition (⛨ DESIGN 5), and this module records its answers."""
+owns a partition, and this module records its answers."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -100,7 +100,7 @@ class Claims:
     def take_up(self, rows: Sequence[OwnedPartition], now: float) -> TakenUp:
         """Make the owned partitions exactly the partitions in these database rows."""
         # Each of them is read again from its saved cursor. All other partitions are lost.
-        # Called after a lost connection (⛨ DESIGN 4), or when the process goes on as another instance.
+        # Called after a lost connection, or when the process goes on as another instance.
         mine = {row.partition for row in rows}
         owned = self._state.partitions
         lost = self._lose([each for each in owned.values() if each.number not in mine])
@@ -165,7 +165,7 @@ class Claims:
     @under_lock
     def loading(self, numbers: Collection[int]) -> ParkedLoad:
         """Prepare to read the set-aside (parked) events of these partitions from the database."""
-        # The claim of the partitions must have committed before (EVIDENCE B6).
+        # The claim of the partitions must have committed before.
         # A snapshot from before that may lack the rows that the last owner has parked in its last save.
         owned = [each for number, each in self._state.partitions.items() if number in numbers]
         # A reader may or may not see the changes of a save in flight, so such a partition is loaded another time.

@@ -144,7 +144,7 @@ class Credits:
     def reserve_page(self, caught_up: Mapping[int, Partition], rows: Sequence[Row]) -> bool:
         """Reserve memory for the rows of a page. Return False if they do not all fit."""
         # The page comes from a quick poll. Late rows need no memory. A page that does not fit is discarded, and all
-        # partitions are polled in full (⛨ DESIGN 4, EVIDENCE H2).
+        # partitions are polled in full.
         self._budget.learn_size(rows)
         ids: defaultdict[int, list[int]] = defaultdict(list)
         for row in rows:
@@ -209,7 +209,7 @@ class Credits:
         if partition.cursor.cut is None:
             return phase is not Phase.DRAINING
         # A cut page is read to its end even while the partition drains, because a release saves no cursor inside a cut
-        # page (DESIGN 5). The late records are parked then. Transactional handlers have the late records parked too,
+        # page. The late records are parked then. Transactional handlers have the late records parked too,
         # because effects wait for the whole page, and the bytes would never be freed. Otherwise there must be bytes for
         # the next piece.
         parks = phase is Phase.DRAINING or self._transactional

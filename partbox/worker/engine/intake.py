@@ -98,8 +98,7 @@ class Intake:
                     if not partition.lost:
                         share = by_partition.get(partition.number) or PartitionRows([], [])
                         one = self._move(partition, ask, page, floor, share, fetched, together=together)
-                        # A draining partition may be released at any time, and a release parks only events in lanes
-                        # (DESIGN 5).
+                        # A draining partition may be released at any time, and a release parks only events in lanes.
                         if one.reading.is_piece or partition.draining:
                             self._hand_over_moved(one, fetched)
                         else:
@@ -165,7 +164,7 @@ class Intake:
     ) -> MovedPage:
         rows, ids = _sort_share(share)
         # Records behind an omitted payload count as not asked for. `whole` is below 0 if the payload of a late record
-        # was omitted. Late records are kept whatever the room (A4).
+        # was omitted. Late records are kept whatever the room.
         late = bisect_right(ids, ask.last_id)
         end = fetched.ends.get(partition.number)
         whole = (len(ids) if end is None else bisect_left(ids, end)) - late
@@ -193,12 +192,12 @@ class Intake:
         if rows:
             self._hand_over(partition, rows, len(reading.late), fetched)
         if reading.is_piece:
-            # No cursor inside a cut page is saved (DESIGN 4), so only the last piece makes finished records savable.
+            # No cursor inside a cut page is saved, so only the last piece makes finished records savable.
             if partition.draining or (reading.last and partition.progress.count_finished()):
                 self._state.mark_dirty(partition)
             return
         if not partition.cursor.full:
-            # The dead process cannot have had records from after an uncut page (DESIGN 7).
+            # The dead process cannot have had records from after an uncut page.
             partition.suspects.left = 0
         if had_ahead:
             self._forget_ahead(partition)
@@ -231,7 +230,7 @@ class Intake:
         parked = partition.parked
         last_late = rows[late - 1][ID] if late and self._transactional else 0
         # True if nothing is known that could keep a record of the page back. Ids up to `done_to` may be done since
-        # before a lost connection (A9).
+        # before a lost connection.
         plain = not (
             parked.ahead
             or parked.chains
@@ -243,7 +242,7 @@ class Intake:
         )
         has_delayed = fetched.stats.has_delayed and any(map(_available_at, rows))
         if plain and self._scheduler.may_share_lanes and partition.may_share_lane and not has_delayed:
-            # One runner handles the records in order, so they need no lanes by key (DESIGN 6, shared line).
+            # One runner handles the records in order, so they need no lanes by key.
             shared_lane = partition.shared_lane
             shared_lane.claim = self._build_claim(partition)
             shared_lane.types.add(fetched.stats.types, replace=not shared_lane.queue)
@@ -287,7 +286,7 @@ class Intake:
     def _forget_ahead(self, partition: Partition) -> None:
         # The read position has now passed the records of rows that were parked ahead of the cursor. The keys that they
         # blocked are scheduled. A row that was not met has no record any more, or the saved cursor had passed its
-        # record (EVIDENCE B6).
+        # record.
         last_id = partition.cursor.last_id if partition.cursor.full else float("inf")
         partition.parked.ahead = {id for id in partition.parked.ahead if id > last_id}
         for key in partition.parked.chains:
@@ -296,16 +295,15 @@ class Intake:
     def _keep_back(self, partition: Partition, event: DeliveredEvent, last_late: int, clock: int) -> bool:
         """Return True if the event must not run now, after finishing it or setting it aside."""
         # An event that is known or not wanted is finished at once. Any other event is parked (set aside in a row of its
-        # own).
-        # DESIGN 7 defines the states. A and B below refer to entries of EVIDENCE.
+        # own). The module `partbox.protocol.parking` defines the states of a row.
         parked, remembered = partition.parked, partition.resumption.remembered
         chain = parked.chains.get(key_of(event))
         if parked.take_ahead(event.id):
-            # The row of the event decides about it, and may run from now on (B6).
+            # The row of the event decides about it, and may run from now on.
             partition.progress.finish([event.id], [b""])
             self._state.wake(partition, key_of(event))
         elif event.identity in remembered:
-            # Done, or still running, since before a lost connection (A9).
+            # Done, or still running, since before a lost connection.
             remembered.discard(event.identity)
             partition.finish([event.record])
         elif self.wanted_types is not None and event.event_type not in self.wanted_types:
@@ -314,13 +312,13 @@ class Intake:
             # A scheduled event never blocks its key.
             parked.schedule(event)
         elif partition.draining:
-            # The rest of a cut page is left to the next owner (B5).
+            # The rest of a cut page is left to the next owner.
             parked.park(event, READY)
         elif partition.suspects.includes(event.id):
             # The event may have killed the last owner, so its attempt is charged before it runs.
             parked.suspect(event)
         elif event.id <= last_late:
-            # No transaction begins beside an unfinished late record (DESIGN 6).
+            # No transaction begins beside an unfinished late record.
             parked.park(event, READY)
         elif chain is not None and not chain.caught_up():
             # Another event of the key must run first.

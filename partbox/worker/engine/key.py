@@ -1,5 +1,5 @@
 """Keys of lanes: the aggregate key of an event, which is the unit of order. Names that are longer than publishing
-allows are shortened, because a blocked key stays in memory and in the table of parked rows (EVIDENCE I11)."""
+allows are shortened, because a blocked key stays in memory and in the table of parked rows."""
 
 from hashlib import sha256
 

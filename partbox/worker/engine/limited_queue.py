@@ -223,7 +223,7 @@ class LimitedQueue:
 
     def evictable(self, full: Collection[Partition], before: float, now: float) -> EvictableLanes:
         """Remove and return the event queues whose events should leave memory while they wait for a permit."""
-        # A lane that would wait for long is evicted where memory is needed (DESIGN 7a, waiting rows): its events are
+        # A lane that would wait for long is evicted where memory is needed: its events are
         # parked, once, and loaded again shortly before their turn. So a backlog costs one row per event, however long
         # it waits, and only the lanes that start within seconds are in memory. In partitions with `full` windows, a
         # lane leaves if it has no turn soon, is long, or has waited since `before`. A long lane with a parked head

@@ -39,7 +39,7 @@ class ListPart(NamedTuple):
 
 # While a handler runs, other threads may change its partition. If the partition is lost, no outcome is recorded. If the
 # partition is read anew after a lost connection, the event comes again, and a done event is remembered so that it does
-# not start again (DESIGN 4, lost connection ⛨). If the event runs for long, it may be parked so that the window can
+# not start again. If the event runs for long, it may be parked so that the window can
 # move on (`evict_slow`). The lane keeps it in `parked_running`, and its row is deleted if it is done. So each method
 # looks at the partition and records the outcome under one lock.
 class Outcomes:
@@ -257,7 +257,7 @@ class Outcomes:
     def evict_slow(self, lane: Lane, verdict: Verdict | None = None) -> None:
         """Set aside a slow running event, so that its partition can go on. The caller holds the lock."""
         # The lane's running event and the events behind it are parked, while its handler goes on.
-        # The cursor can then move on past a full window (DESIGN 6). The row is `ready`, unless `verdict` says that the
+        # The cursor can then move on past a full window. The row is `ready`, unless `verdict` says that the
         # event is over its timeout.
         partition, event = lane.partition, lane.current
         # An event that has ended stays `current` until the lane goes on.

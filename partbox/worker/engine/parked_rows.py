@@ -1,5 +1,5 @@
 """The parked rows of one partition in memory, with the changes that the database does not have yet. The next save
-writes those changes. DESIGN 7 defines the states of a row and says which of them block."""
+writes the changes. The module `partbox.protocol.parking` defines the states of a row and says which of them block."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -213,14 +213,13 @@ class ParkedRows:
         self.done_ids.append(row.id)
         self.deleting[row.id] = event_id
         row.end_trial()
-        # The event may be parked above the saved cursor. If the record is read again, the event is known as done (B6 in
-        # EVIDENCE).
+        # The event may be parked above the saved cursor. If the record is read again, the event is known as done.
         self._progress.refinish(row.id, event_id)
 
     def count_as_waiting(self, key: Key) -> None:
         """Count the set-aside events of a key as waiting, because their first event only waits for a permit."""
-        # Rows that wait for a permit or a time, and rows held behind them, are no trouble, so the brake ignores them
-        # (DESIGN 7a). The first event has not failed.
+        # Rows that wait for a permit or a time, and rows held behind them, are no trouble, so the brake ignores them.
+        # The first event has not failed.
         chain = self.chains.get(key)
         if chain is not None and chain.rows[0].state in READY_STATES:
             self._recount_chain(chain, waits=True)
@@ -254,8 +253,7 @@ class ParkedRows:
 
     def is_met(self, row: ParkedRow) -> bool:
         """Return True if reading has reached this row's record, so that all earlier events of its key were read."""
-        # A row that was parked late is ahead of the cursor, and earlier events of its key are still to be read
-        # (EVIDENCE B6).
+        # A row that was parked late is ahead of the cursor, and earlier events of its key are still to be read.
         return row.id not in self.ahead
 
     def is_passed(self, row: ParkedRow) -> bool:

@@ -121,7 +121,7 @@ class ParkedScheduler:
     @under_lock
     def wake(self, now: float, most: int) -> tuple[list[WokenKey], int]:
         """Return at most `most` keys whose set-aside events may run now, and the bytes free for them."""
-        # Each key comes with its first rows that may run (DESIGN 7). Its chain of rows is in memory, so this takes no
+        # Each key comes with its first rows that may run. Its chain of rows is in memory, so this takes no
         # statement.
         # A suspect first event that may not be charged yet waits for its trial. Each key must be passed to `queue` or
         # `put_back`.
@@ -289,7 +289,7 @@ class ParkedScheduler:
         if row.state is RowState.DEAD:
             return True
         # A row whose record is still to be read waits for that. If it were done first, its row would be gone when the
-        # next owner reads the record (EVIDENCE B6).
+        # next owner reads the record.
         if not partition.parked.is_met(row):
             return False
         if not row.suspect:
@@ -303,7 +303,7 @@ class ParkedScheduler:
 
     def _queue_due(self, partition: Partition, stored: StoredRow, row: ParkedRow, bodies: Mapping[int, Row]) -> None:
         # The row of the event blocks nothing. If its key is blocked, the event is parked behind the other events of the
-        # key (DESIGN 7).
+        # key.
         partition.parked.taken[row.id] = row
         if row.state is RowState.DEAD:
             self._queue_dead_letter(partition, stored, row, bodies.get(row.id))
@@ -322,7 +322,7 @@ class ParkedScheduler:
 
     def _bury(self, partition: Partition, row: ParkedRow, body: Row, verdict: Verdict) -> list[BuriedEvent]:
         # The event is dead without another attempt, and is returned with its verdict.
-        # The event is parked as dead because a process died at each attempt before (DESIGN 7, poison).
+        # The event is parked as dead because a process died at each attempt before.
         if partition.is_stopping:
             return []
         event = self.event(partition, body, row)

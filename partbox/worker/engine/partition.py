@@ -30,7 +30,7 @@ _id, _event_id, _identity = itemgetter(ID), itemgetter(EVENT_ID), itemgetter(IDE
 
 
 class Lane:
-    """A queue of the waiting events of one key, in id order, of which one runs at a time (⛨ DESIGN 6). The key is an
+    """A queue of the waiting events of one key, in id order, of which one runs at a time. The key is an
     aggregate. An event without an aggregate id has a lane to itself, with the key (None, id)."""
 
     __slots__ = (
@@ -250,10 +250,10 @@ class Partition:
 
     def reset(self, now: float) -> None:
         """Forget all events that were read, after a lost connection. Handled and running events do not run again."""
-        # Events that are done or running are remembered, so that no handler runs for them again (⛨ DESIGN 4, EVIDENCE
-        # A9). A drain starts over once they have been read again. Running lanes stay, with an empty queue.
-        # A runner without the lock reads the queue of a lane first, and then the incarnation. The incarnation changes
-        # first here, so a runner that sees the new queue also sees the new incarnation.
+        # Events that are done or running are remembered, so that no handler runs for them again. A drain starts over
+        # once they have been read again. Running lanes stay, with an empty queue. A runner without the lock reads the
+        # queue of a lane first, and then the incarnation. The incarnation changes first here, so a runner that sees the
+        # new queue also sees the new incarnation.
         self.incarnation += 1
         # The runner may append to `done` meanwhile. The records are remembered now, because they may be read again
         # before the turn of the shared lane ends.
@@ -313,7 +313,7 @@ class Partition:
     def may_drain(self, now: float) -> bool:
         """Return True if the partition may stop starting handlers now, to be released."""
         # `now` is in monotonic seconds. After a lost connection, draining waits until all remembered events are read
-        # again, so that a release can save their outcomes (DESIGN 5). Otherwise the next owner would repeat them,
+        # again, so that a release can save their outcomes. Otherwise the next owner would repeat them,
         # although no lease and no process was lost.
         cursor = self.cursor
         read_to = cursor.last_id if cursor.full else float("inf")

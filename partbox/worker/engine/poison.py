@@ -1,7 +1,7 @@
 """The search for the event that killed a process. Everything here needs the engine's lock.
 
 The next owner of a partition cannot know which record after the saved cursor killed the last one. So it parks each of
-them as a suspect, and *charges* it before it runs (DESIGN 7): one fenced save raises its attempts and notes its start.
+them as a suspect, and *charges* it before it runs: one fenced save raises its attempts and notes its start.
 If this process dies too, the rows with a noted start are *accused*. Each accused row runs with no other charged row
 beside it, so from then on only the attempts of the culprit rise."""
 

@@ -1,5 +1,5 @@
 """Groups of partitions by the kind of poll that reads them. Only partitions that are caught up take part in a quick
-poll, in which all others would lose records (⛨ DESIGN 4, EVIDENCE H2)."""
+poll, in which all others would lose records."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Limits on the new records that a poll may bring: the window, the brake, and bytes (DESIGN 6 and 7)."""
+"""Limits on the new records that a poll may bring: the window, the brake, and bytes."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -113,7 +113,7 @@ class ReadBudget:
 
     def cap(self, partitions: int, left: int) -> int:
         """Return the maximum number of late records for each partition in a poll of this number of partitions."""
-        # The maximum depends on the number of partitions (EVIDENCE A4).
+        # The maximum depends on the number of partitions.
         return min(self._late_cap or cursor.MAX_LATE, max(LEAST_SHARE, int(left / self._mean_bytes / partitions)))
 
     def bytes_for_payloads(self, records: int, left: int) -> int:
@@ -183,7 +183,7 @@ class ReadBudget:
         # A partition may have more than its share of waiting rows while others have less.
         waiting = max(self._waiting_share - parked.waiting, self._waiting_left) - unfinished
         ahead_ids = parked.ahead
-        # Rows that were parked ahead of the cursor are open, but run only after their records are read (EVIDENCE B6).
+        # Rows that were parked ahead of the cursor are open, but run only after their records are read.
         if brake < len(ahead_ids):
             brake = max(brake, sum(id > partition.cursor.last_id for id in ahead_ids))
         unsaved = progress.unsaved()

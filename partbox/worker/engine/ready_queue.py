@@ -35,8 +35,8 @@ class RunQueue(Protocol):
 
 
 class ReadyQueue:
-    """The event queues, one per key, that are ready to run. New events and due parked events share the handlers 2:1
-    (DESIGN 7). The caller holds the lock."""
+    """The event queues, one per key, that are ready to run. New events and due parked events share the handlers 2:1.
+    The caller holds the lock."""
 
     __slots__ = ("_bundle", "_rotation", "due", "fresh")
 

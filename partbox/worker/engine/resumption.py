@@ -1,5 +1,5 @@
 """The memory of a partition across lost connections, so that no event is handled a second time. Events are compared by
-record id and event id, because the server may use ids again (⛨ DESIGN 4, EVIDENCE A9)."""
+record id and event id, because the server may use ids again."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from partbox.protocol.progress import Progress
 from partbox.worker.engine.parked_rows import ParkedRows
 
 # Seconds after a lost connection during which a partition does not drain, so that events that were done or running can
-# be found again (DESIGN 5). A few polls are enough, unless the window is full or too many rows are parked.
+# be found again. A few polls are enough, unless the window is full or too many rows are parked.
 RECHECK_SECONDS = 10.0
 
 RecordIdentity = tuple[int, bytes]

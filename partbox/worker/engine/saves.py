@@ -123,7 +123,7 @@ class Saves:
     @under_lock
     def advance_idle(self, before: float) -> None:
         """Request a save of each partition that was last saved before `before`, to advance idle positions."""
-        # The cursors of idle partitions move on in the database (EVIDENCE B4).
+        # The cursors of idle partitions move on in the database.
         for partition in self._state.partitions.values():
             if partition.last_save.at < before and not partition.is_stopping:
                 # The cursor may have moved with the horizon.
@@ -134,17 +134,17 @@ def gather(partition: Partition, now: float) -> PartitionSave:
     """Collect the unsaved changes of one partition for a save. The caller holds the lock."""
     # A draining partition without running handlers is released by the save.
     draining = partition.draining
-    # No cursor inside a cut page is saved: the rest of the page is read first, and parked (DESIGN 5).
+    # No cursor inside a cut page is saved: the rest of the page is read first, and parked.
     release = draining and partition.running == 0 and partition.cursor.cut is None
     if draining:
-        # A charged event that has not started gets its attempt back (DESIGN 7).
+        # A charged event that has not started gets its attempt back.
         for event in partition.charged():
             partition.parked.park(event, Verdict(RowState.READY, event.attempt - 1, None, True, None))
     if release:
         partition.settle_remembered()
         last_id, waiting = partition.progress.release_target().last_id, partition.waiting()
         # Unfinished events at or below the last id of the release are handed over as `ready`, so that the next owner
-        # repeats nothing (EVIDENCE B5).
+        # repeats nothing.
         for id in partition.progress.unfinished():
             if id <= last_id and id in waiting:
                 partition.parked.park(waiting[id], READY)
@@ -177,8 +177,7 @@ def note_committed(state: EngineState, saves: Sequence[PartitionSave], now: floa
     for save in saves:
         partition = save.partition
         if partition.incarnation != save.incarnation:
-            # The partition was read anew from its saved cursor since. Events that this save has passed are found done
-            # (EVIDENCE A9).
+            # The partition was read anew from its saved cursor since. Events that this save has passed are found done.
             continue
         partition.saved(save.target, save.finished, now, noted=save.note is not None)
         if save.parks or save.done_ids:

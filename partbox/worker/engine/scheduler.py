@@ -1,5 +1,5 @@
 """The scheduler of lanes: gives ready lanes to runner threads, and splits shared lanes that block other events. A lane
-is with one runner at a time, so its events run in order, one by one (⛨ DESIGN 6)."""
+is with one runner at a time, so its events run in order, one by one."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
@@ -16,7 +16,7 @@ from partbox.worker.engine.ready_queue import RunQueue
 from partbox.worker.engine.split_period import SplitPeriod
 from partbox.worker.engine.state import EngineState
 
-# Seconds after which a running handler no longer holds up its partition (DESIGN 6).
+# Seconds after which a running handler no longer holds up its partition.
 SLOW_AFTER = 1.0
 # Seconds. A shared lane whose events take longer is split if a runner is free.
 SPLIT_SLOWER = 0.001

@@ -8,8 +8,8 @@ from partbox.protocol.rows import StoredRow
 
 @dataclass(slots=True)
 class Suspects:
-    """The new records that may have killed a partition's last owner, up to the last id that the owner had read (DESIGN
-    7, poison). `left` is the number that may still come. The caller holds the lock."""
+    """The new records that may have killed a partition's last owner, up to the last id that the owner had read. `left`
+    is the number that may still come. The caller holds the lock."""
 
     # Rows that a dead owner had charged, and this owner has not.
     _accused: set[int] = field(default_factory=set)

@@ -33,7 +33,7 @@ class _PartitionQueue:
     def take(self, partition: Partition, taken: Container[int], fits: EventFilter | None) -> Lane | None:
         """Remove and return an event queue whose first event may run in the transaction now, or None."""
         # The event is a parked event that the saved cursor has passed, or the new event next in line. Otherwise the
-        # save of the transaction would not pass it (DESIGN 6).
+        # save of the transaction would not pass it.
         for lane in self.parked:
             head = lane.queue[0] if lane.queue else None
             if head is None or head.parked is None or not partition.parked.is_passed(head.parked):
@@ -102,7 +102,7 @@ class TransactionQueue:
             if partition.is_stopping or not (queue.new or queue.parked):
                 del self._queues[partition]
             elif partition.last_save.is_in_flight and not partition.in_transaction:
-                # The save in flight would set the cursor back behind the transaction's effects (DESIGN 6).
+                # The save in flight would set the cursor back behind the transaction's effects.
                 continue
             elif (lane := queue.take(partition, taken.get(partition, ()), fits)) is not None:
                 return lane

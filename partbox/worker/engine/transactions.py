@@ -1,5 +1,5 @@
 """Transactional events: picks the next event for the transactor, and records the outcome of its transaction. The
-effects of an event are committed together with a cursor that has passed the event (DESIGN 6)."""
+effects of an event are committed together with a cursor that has passed the event."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -219,7 +219,7 @@ class Transactions:
             self._outcomes.note(*judged)
         saves = [gather(partition, now) for partition in _partitions_of(transaction)]
         for save in saves:
-            # Effects are committed with a cursor that has passed their events, or not at all (DESIGN 6).
+            # Effects are committed with a cursor that has passed their events, or not at all.
             last = transaction.last.get(save.partition)
             if last is not None and not save.partition.progress.passes(save.target, last):
                 raise RuntimeError(f"partition {save.partition.number}: its cursor would not pass its effects")

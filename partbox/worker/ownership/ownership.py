@@ -84,7 +84,7 @@ class Ownership:
 
     def resume(self, conn: Connection[Any]) -> None:
         """Read from the database which partitions this process owns, and continue from their saved positions."""
-        # Statements of the lost connection may still arrive, so the epochs are raised (⛨ DESIGN 4). An answer may have
+        # Statements of the lost connection may still arrive, so the epochs are raised. An answer may have
         # been lost, so the epochs in memory prove nothing, but no other process can have owned a partition under this
         # identity.
         # This happens on a new connection or under a new identity.
@@ -168,7 +168,7 @@ class Ownership:
 
     def drop_refused(self, tenures: Sequence[Tenure]) -> None:
         """Give up partitions after the database has refused a write because other processes own them."""
-        # The loss is reported (⛨ DESIGN 5). Any thread that writes may call this.
+        # The loss is reported. Any thread that writes may call this.
         self._observers.refused(len(tenures))
         text = "the fence refused a write about %s (%s), owned by others by now: nothing of it was written"
         self._context.log_partitions("fence_rejection", text, [tenure.number for tenure in tenures])
@@ -187,7 +187,7 @@ class Ownership:
         # The order is: drop, drain, take up, claim, load, as a partition may be lost and found in one check.
         decision = decide(rows, self._claims.owned())
         if decision.taken:
-            # In another table this process owns nothing, so check first that the table is the right one (⛨ DESIGN 4).
+            # In another table this process owns nothing, so check first that the table is the right one.
             proof.intact(conn, self._schema, self._subscription)
             self.drop_tenures(decision.taken)
         self._claims.drain(decision.surplus, time.monotonic())
@@ -213,7 +213,7 @@ class Ownership:
             self._on_claimed(row.floor_id)
 
     def _load_parked(self, conn: Connection[Any], versions: dict[int, int]) -> None:
-        # The parked rows are loaded with their versions, after the claim has committed (EVIDENCE B6). Rows that a save
+        # The parked rows are loaded with their versions, after the claim has committed. Rows that a save
         # may have changed meanwhile are loaded again. If all tries fail, a later check finds the old version.
         numbers = list(versions)
         for _ in range(LOAD_TRIES):

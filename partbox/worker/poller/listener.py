@@ -3,7 +3,7 @@
 A successful LISTEN does not prove that notifications arrive: behind a pooler, or with a `listen_dsn` of another
 database, none ever comes. So the poller sends a probe on its own connection, and does not sleep until the listener has
 heard the probe. After the loss of a connection the poller stays awake until a new connection hears a probe. Nothing
-depends on a ring (⛨ DESIGN 4)."""
+depends on a ring."""
 
 import threading
 from uuid import uuid4

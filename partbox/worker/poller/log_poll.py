@@ -1,4 +1,4 @@
-"""The log reader: decides for each step how the log is polled (⛨ DESIGN 4; the rules are in `partbox.protocol`).
+"""The log reader: decides for each step how the log is polled (the rules are in `partbox.protocol`).
 
 Partitions that are caught up are polled quickly, and partitions just claimed have a poll of their own. All are polled
 in full while some are behind."""

@@ -120,7 +120,7 @@ class Pacer:
 
     def _stay_awake(self, now: float) -> None:
         # Polls go on without sleep for a while, and publishers are asked for no notifications.
-        # None should be sent while the server's notification queue is filling up (⛨ DESIGN 4, I3).
+        # None should be sent while the server's notification queue is filling up.
         self._queue_full_until = now + QUEUE_FULL_PAUSE
         self._doze.lowered()
         if not self._is_full_logged:

@@ -131,8 +131,7 @@ class Poller:
             self._reconnect_in = min(RECONNECT_PAUSES[1], self._reconnect_in * 2)
 
     def _run_session(self) -> None:
-        # A session lasts until a connection is lost. The next session reads everything anew from the saved cursors (⛨
-        # DESIGN 4).
+        # A session lasts until a connection is lost. The next session reads everything anew from the saved cursors.
         with ExitStack() as connections:
             needs_lent_conn = self.transactor is not None and self.transactor.effects.needs_lent_conn
             close_effects = self.transactor.close if self.transactor is not None and needs_lent_conn else None
@@ -153,7 +152,7 @@ class Poller:
         # skipped if an earlier session has `checked` this.
         schema = self.context.schema
         if not checked:
-            # An answer that could be less than everything must be an error (⛨ DESIGN 4, EVIDENCE I1).
+            # An answer that could be less than everything must be an error.
             with proof.without_row_security(session.reading):
                 migrate.check(session.reading, schema)
                 # Every new connection is checked. The database may be replaced by a logical copy under a running

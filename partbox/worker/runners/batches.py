@@ -98,7 +98,7 @@ class BatchRunner:
         while len(taken) < most and (next_event := self._runner.next_event(lane, run)) is not None:
             found, event = next_event
             alone = must_run_alone(event)
-            # A partition that was read anew since the first event was taken delivers that event again (A9). The
+            # A partition that was read anew since the first event was taken delivers that event again. The
             # incarnation keeps the event from being in one list twice.
             if found is not endpoint or (taken and (alone or lane.incarnation != incarnation)):
                 self._outcomes.put_back(lane, event)

@@ -204,7 +204,7 @@ class LaneRunner:
 
     def may_start(self) -> bool:
         """Return True if the worker still owns its partitions, so that a handler may start now."""
-        # The worker's lease on its partitions must still hold (⛨ DESIGN 5). The check reads the wall clock, because
+        # The worker's lease on its partitions must still hold. The check reads the wall clock, because
         # that jumps over every pause of the process or its machine.
         now = time()
         if -TRUST_SPAN < now - self._trusted_at < TRUST_SPAN:

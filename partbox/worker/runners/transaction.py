@@ -188,7 +188,7 @@ class Transaction:
 
     def run(self, effects: Effects, event_limit: int) -> None:
         """Run up to `event_limit` events in a transaction, save the delivery positions, and commit."""
-        # The save is the last statement (DESIGN 6).
+        # The save is the last statement.
         # The error of anything that prevents the commit is raised.
         until = time.monotonic() + MAX_SECONDS
         with effects.transaction():

@@ -1,7 +1,7 @@
 """The saver thread: it saves cursors and parked rows, and releases partitions.
 
 One fenced call saves everything there is, by the save rule. A save starts no sooner than 50 ms after the last one, and
-after 25 times the duration of the quicker of the last two (D1): an open transaction anywhere in the database keeps old
+after 25 times the duration of the quicker of the last two: an open transaction anywhere in the database keeps old
 row versions alive, which makes each save slower than the one before. A save that releases partitions starts as soon as
 they are quiet, after 10 ms or the duration of the last save, because nobody handles their events meanwhile."""
 
@@ -170,10 +170,9 @@ class Saver:
     def save(self, conn: Connection[Any], me: UUID) -> float:
         """Save all unsaved progress as instance `me`. Return the seconds that the server took."""
         # If an outage parks more rows at once than a statement could write within a lease, several calls follow each
-        # other, each for whole partitions. If this process has lost one of the partitions, nothing is written (⛨ DESIGN
-        # 5), and the call is sent again without them.
-        # Partitions lost to others are reported and left out. The rest of a full or failed call is kept for the next
-        # one. While the thread runs, only it may call this.
+        # other, each for whole partitions. If this process has lost one of the partitions, nothing is written, and the
+        # call is sent again without them. Partitions lost to others are reported and left out. The rest of a full or
+        # failed call is kept for the next one. While the thread runs, only it may call this.
         waiting = self._gather()
         total = 0.0
         while waiting:
