@@ -4,7 +4,9 @@ The threads of a worker stop, or run in no process that serves, if gevent replac
 already taken, if psycopg blocks the only thread of eventlet, or if uWSGI forks after the start of a worker."""
 
 import logging
+import os
 import sys
+from subprocess import _args_from_interpreter_flags  # type: ignore[attr-defined]
 
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
@@ -26,13 +28,27 @@ def _is_patched_by_eventlet() -> bool:
 _was_patched_by_gevent = _is_patched_by_gevent()
 
 
+def patch_first(program: str) -> str:
+    """Return the text of a Python program with a first line by which gevent patches that program too, if this process
+    is patched."""
+    return f"from gevent import monkey; monkey.patch_all(); {program}" if _is_patched_by_gevent() else program
+
+
+def restart_patched(program: str) -> None:
+    """Replace this process by one that runs a Python program with the same arguments, if gevent has patched threads
+    since partbox was imported. In the new process gevent patches first."""
+    if _is_patched_by_gevent() and not _was_patched_by_gevent:
+        # For the text of a program, Python would look for modules in the working directory first.
+        code = patch_first(f"import sys; sys.path[:] = filter(None, sys.path); {program}")
+        os.execv(sys.executable, [sys.executable, *_args_from_interpreter_flags(), "-c", code, *sys.argv[1:]])  # noqa: S606
+
+
 def refuse_green_threads() -> None:
     """Raise PartboxError if gevent or eventlet has patched this process, in which a worker's threads would stop."""
     if _is_patched_by_gevent() and not _was_patched_by_gevent:
         raise PartboxError(
             "gevent has patched threads since partbox was imported, and a worker would stand still: call "
-            "monkey.patch_all() before the first import of partbox, and not in a module that `partbox worker` loads: "
-            "it needs no patch, so leave that to the module that starts the server"
+            "monkey.patch_all() before the first import of partbox"
         )
     if _is_patched_by_eventlet():
         raise PartboxError(

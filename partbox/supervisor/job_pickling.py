@@ -17,6 +17,7 @@ from multiprocess.reduction import ForkingPickler
 from partbox.classes import ClassKind, kind_of
 from partbox.errors import RegistrationError
 from partbox.events.declaration import event_type_of
+from partbox.hosts import patch_first
 
 # The path when this module was imported. `partbox worker` imports it before an application.
 PATH: Final = tuple(each or process.ORIGINAL_DIR or each for each in sys.path)
@@ -29,6 +30,14 @@ def _preparation_data(name: str) -> dict[str, Any]:
     return {**spawn.get_preparation_data(name), "sys_path": [*PATH]}
 
 
+def _command_line(**keywords: Any) -> list[str]:
+    # The process runs a short program, the argument after `-c`. It imports partbox, and gevent must patch before that.
+    command: list[str] = spawn.get_command_line(**keywords)
+    program = command.index("-c") + 1
+    command[program] = patch_first(command[program])
+    return command
+
+
 class _Popen(popen_spawn_posix.Popen):  # type: ignore[misc]
     """A spawned process that imports modules by the path on which partbox was found."""
 
@@ -37,7 +46,11 @@ class _Popen(popen_spawn_posix.Popen):  # type: ignore[misc]
     _launch = FunctionType(
         popen_spawn_posix.Popen._launch.__code__,
         vars(popen_spawn_posix)
-        | {"spawn": SimpleNamespace(**vars(spawn) | {"get_preparation_data": _preparation_data})},
+        | {
+            "spawn": SimpleNamespace(
+                **vars(spawn) | {"get_preparation_data": _preparation_data, "get_command_line": _command_line}
+            )
+        },
     )
 
 

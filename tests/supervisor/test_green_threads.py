@@ -29,14 +29,18 @@ outbox = Outbox()
 def take(event):
     print("got", event.payload, flush=True)
 """
-EMBED = """
+PUBLISH = """
 import psycopg
 from shop import outbox
 with psycopg.connect(outbox.dsn) as conn:
     outbox.publish(conn, "T", 1)
+"""
+EMBED = f"""
+{PUBLISH}
 with outbox.worker() as worker:
     assert worker.wait_until_empty(60)
 """
+PARTBOX = str(Path(sys.executable).with_name("partbox"))
 REMEDY = {
     "gevent": "call monkey.patch_all() before the first import of partbox",
     "eventlet": "deliver by `partbox worker` with a module that does not patch",
@@ -62,16 +66,27 @@ def run(tmp_path: Path, dsn: str) -> Any:
     return run
 
 
-@pytest.mark.parametrize("library", PATCHES)
-def test_a_module_that_patches_threads_is_refused_in_one_line_before_a_process_starts(run: Any, library: str) -> None:
-    needs(library)
-    partbox = str(Path(sys.executable).with_name("partbox"))
-    ended = run(partbox, "worker", "shop:outbox", "--processes", "2", shop=f"{PATCHES[library]}\n{SHOP}")
+def test_a_module_that_eventlet_patches_is_refused_in_one_line_before_a_process_starts(run: Any) -> None:
+    needs("eventlet")
+    ended = run(PARTBOX, "worker", "shop:outbox", "--processes", "2", shop=f"{PATCHES['eventlet']}\n{SHOP}")
     assert ended.returncode != 0
     (line,) = (each for each in ended.stderr.splitlines() if "partbox" in each)
-    assert f"{library} has patched threads" in line
-    assert REMEDY[library] in line
+    assert "eventlet has patched threads" in line
+    assert REMEDY["eventlet"] in line
     assert ended.stdout == ""
+
+
+@pytest.mark.parametrize("patched_first", [False, True])
+def test_a_module_that_gevent_patches_is_delivered_by_processes_that_gevent_patches_first(
+    run: Any, patched_first: bool
+) -> None:
+    needs("gevent")
+    shop = f"{PATCHES['gevent']}\n{SHOP}"
+    assert run(sys.executable, "program.py", shop=shop, program=PUBLISH).returncode == 0
+    first = (sys.executable, "-c", f"{PATCHES['gevent']}; from partbox.cli import main; main()")
+    command = first if patched_first else (PARTBOX,)
+    ended = run(*command, "worker", "shop:outbox", "--processes", "2", "--until-empty")
+    assert (ended.returncode, ended.stdout) == (0, "got 1\n"), ended.stderr
 
 
 @pytest.mark.parametrize("library", PATCHES)
@@ -92,11 +107,10 @@ def test_a_process_that_was_patched_before_it_imports_partbox_delivers(run: Any)
     assert (ended.returncode, ended.stdout) == (0, "got 1\n"), ended.stderr
 
 
-def test_a_worker_process_that_its_module_patches_ends_with_the_reason_and_so_does_its_node(run: Any) -> None:
+def test_a_process_that_alone_is_patched_ends_with_the_reason_and_so_does_its_node(run: Any) -> None:
     needs("gevent")
-    command = f"{PATCHES['gevent']}; from partbox.cli import main; main()"
-    worker = (sys.executable, "-c", command, "worker", "shop:outbox", "--processes", "1")
-    ended = run(*worker, shop=f"{PATCHES['gevent']}\n{SHOP}")
+    patch = "import multiprocess\nif multiprocess.parent_process():\n    " + PATCHES["gevent"]
+    ended = run(PARTBOX, "worker", "shop:outbox", "--processes", "1", shop=f"{patch}\n{SHOP}")
     assert ended.returncode == 1
     assert "the worker ends: gevent has patched threads" in ended.stderr
 

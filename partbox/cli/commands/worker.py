@@ -10,6 +10,7 @@ from partbox.cli.shell.node_options import NodeOptions, configure_logging, load_
 from partbox.cli.shell.options import Subscription, Target, flag, with_option_groups
 from partbox.cli.shell.reload import COMMAND, end_with_outer, is_inner, run_reloading
 from partbox.cli.shell.target import load_configured, load_target
+from partbox.hosts import restart_patched
 from partbox.settings import Settings
 
 Reload = Annotated[
@@ -34,6 +35,7 @@ def worker(
     flags = node.flags()
     load_without_outbox(flags)
     outbox = load_target(target)
+    restart_patched("from partbox.cli import main; main()")
     database = outbox._database.under(flags)
     if reload:
         end_with_outer()
